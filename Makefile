@@ -4,7 +4,7 @@ GO ?= go
 PREFIX ?= /usr/local
 ZSHDIR ?= site-functions
 PURE = ./symbols/... ./fetch/... ./output/... ./probe/insn/... ./probe/asm/... ./probe/plan/... ./probe/ring/... \
-	./probe/survey ./probe/order ./probe/threads ./probe/mailbox ./probe/triggers ./probe/instances ./probe/regs ./probe/sayer
+	./probe/survey ./probe/planner ./probe/order ./probe/threads ./probe/mailbox ./probe/triggers ./probe/instances ./probe/regs ./probe/sayer
 FUZZTIME ?= 10s
 VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' cmd/kprobe/cli/version.go)
 REVISION := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)

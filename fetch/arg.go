@@ -12,7 +12,7 @@ func (d *Def) parseArgs(l *line, words []word) *SyntaxError {
 	}
 	if d.Kind == Jprobe {
 		if len(words) > 0 {
-			return l.err(BadFetchArg, words[0].col, "a jprobe takes every parameter and no argument")
+			return l.err(BadFetchArg, words[0].col, "a jprobe (j) records all parameters and takes no arguments: use p to choose them")
 		}
 		d.Args = []*Arg{{Name: "arg1", Text: "$arg*", Expr: &Expr{Op: ExprAllArgs}}}
 		return nil
@@ -68,6 +68,8 @@ func (d *Def) parseArg(l *line, w word, index int) (*Arg, *SyntaxError) {
 			a.Name = text // generate_probe_arg_name
 		} else if d.namesItself(text) {
 			a.Name = text
+		} else if n, is := strings.CutPrefix(text, "$retval"); is && n != "" && !d.hasArg(text[1:]) {
+			a.Name = text[1:] // a result by its number: the kernel has one
 		}
 	}
 	if isReserved(a.Name) || d.hasArg(a.Name) {
@@ -148,7 +150,7 @@ func (d *Def) parseBody(l *line, a *Arg, body string) *SyntaxError {
 		return e
 	}
 	if a.AtEntry && a.Expr.Op == ExprDuration {
-		return l.err(BadVar, a.bodyCol, "at the entry no time has passed")
+		return l.err(BadVar, a.bodyCol, "at the entry, no time has passed yet")
 	}
 	if a.Expr.Op == ExprAllArgs {
 		if a.Named || a.TypeGiven || a.AtEntry {

@@ -31,7 +31,7 @@ func (d *Def) takeBounds(l *line, words []word) ([]word, *SyntaxError) {
 		}
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 || n > most {
-			return nil, l.err(BadArrayNum, last.col+len(name)+1, name+" is from 1 to "+strconv.Itoa(most))
+			return nil, l.err(BadArrayNum, last.col+len(name)+1, name+" takes a number from 1 to "+strconv.Itoa(most))
 		}
 		*to = uint16(n)
 		words = words[:len(words)-1]

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// lengthText gives what stands in the brackets of bytes[LENGTH]; without closing
+// lengthText returns what stands in the brackets of bytes[LENGTH]; without closing
 // bracket it ends with the word. ok is false for other types.
 func lengthText(typ string) (length string, ok bool) {
 	return strings.CutPrefix(typ, Bytes.name())
@@ -18,7 +18,7 @@ func (d *Def) parseLength(l *line, a *Arg, s string) *SyntaxError {
 	inside, ok := strings.CutPrefix(s, "[")
 	switch {
 	case !ok:
-		return l.err(BadType, a.typeCol, "bytes take a length: bytes[LENGTH]")
+		return l.err(BadType, a.typeCol, "bytes needs a length: bytes[LENGTH]")
 	}
 	end := closing(inside)
 	switch {
@@ -43,7 +43,7 @@ func (d *Def) parseLength(l *line, a *Arg, s string) *SyntaxError {
 	}
 	t := a.Len.Type
 	if a.Len.TypeGiven && !t.isInteger() || t.IsText() {
-		return l.err(BadType, a.Len.typeCol, "a length is an integer")
+		return l.err(BadType, a.Len.typeCol, "a length must be an integer")
 	}
 	if a.Len.Expr.Op == ExprAllArgs {
 		return l.err(BadVarArgs, a.Len.bodyCol, "")
@@ -89,7 +89,7 @@ func (c *compiler) length(a *Arg) (*Chain, *SyntaxError) {
 	p := c.prog.Args[at]
 	c.prog.Args, c.prog.fields = c.prog.Args[:at], c.prog.fields[:at]
 	if !p.Type.isInteger() || p.Store != StoreValue && p.Store != StoreMem {
-		return nil, newError(BadType, c.d.Text, a.bodyCol, "a length is an integer")
+		return nil, newError(BadType, c.d.Text, a.bodyCol, "a length must be an integer")
 	}
 	ch := p.number()
 	return &ch, nil

@@ -135,10 +135,10 @@ func (c Code) facts() codeFacts {
 	return codeTable()[c]
 }
 
-// ID gives the kernel's name of the error, such as "BAD_ARG_NUM".
+// ID returns the kernel's name of the error, such as "BAD_ARG_NUM".
 func (c Code) ID() string { return c.facts().id }
 
-// Text gives the kernel's text of the error, such as "Invalid argument number".
+// Text returns the kernel's text of the error, such as "Invalid argument number".
 func (c Code) Text() string { return c.facts().text }
 
 // Errno is the number with which the kernel's write of such a definition fails.

@@ -22,7 +22,7 @@ func (c *compiler) variable(x *Expr, t *Type) (Variable, *SyntaxError) {
 		return v, c.err(NoBTFArg, x.col, err)
 	}
 	if v.AtReturn && c.d.Kind != Return {
-		return v, newError(NoBTFArg, c.d.Text, x.col, "it is a result: a return probe has it")
+		return v, newError(NoBTFArg, c.d.Text, x.col, "it is a result: use a return probe (r)")
 	}
 	if t != nil && t.Size == 0 {
 		t = &v.Type
@@ -109,7 +109,7 @@ func (c *compiler) wholeArgument(a *Arg) (v Variable, ok bool, e *SyntaxError) {
 }
 
 // errInParts says why a value has no type but its own.
-var errInParts = errors.New("the value lies in several places: ask for it without a type, or for a part of it")
+var errInParts = errors.New("the value is stored in several places: fetch it without a type, or fetch a part of it")
 
 // addVariable stores a variable as type t.
 func (c *compiler) addVariable(a *Arg, name string, v Variable, t Type) *SyntaxError {

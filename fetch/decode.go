@@ -122,7 +122,7 @@ func (p *Program) container(rec []byte, a *ArgProgram, v *Value) bool {
 	return ok && len(rest) == 0
 }
 
-// textAt gives the text of the word at offset at, nil when the word leads out
+// textAt returns the text of the word at offset at, nil when the word leads out
 // of the record, and the word.
 func textAt(rec []byte, at int) ([]byte, uint64) {
 	w := binary.LittleEndian.Uint64(rec[at:])

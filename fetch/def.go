@@ -19,7 +19,7 @@ const (
 	Watch              // w: when memory is read or written
 )
 
-// String gives the letter of the definition language.
+// String returns the letter of the definition language.
 func (k Kind) String() string {
 	switch k {
 	case Return:
@@ -150,7 +150,7 @@ func (d *Def) String() string {
 	return b.String()
 }
 
-// String gives NAME=EXPRESSION[:TYPE]; $arg* has no name.
+// String returns NAME=EXPRESSION[:TYPE]; $arg* has no name.
 func (a *Arg) String() string {
 	if a.Expr != nil && (a.Expr.Op == ExprAllArgs || !a.Named && !isGoodName(a.Name)) {
 		return a.Text

@@ -30,5 +30,5 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Err.Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }

@@ -117,7 +117,7 @@ func (p *exprParser) register(e *Expr, s string, col int) *SyntaxError {
 }
 
 // noDuration is the detail where $duration is asked of a probe that sees no return.
-const noDuration = "only a return probe knows how long the call took"
+const noDuration = "only a return probe (r) knows how long the call took"
 
 func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 	name := s[1:]
@@ -148,7 +148,7 @@ func (p *exprParser) variable(e *Expr, s string, col int) *SyntaxError {
 		return nil
 	case "entrytime":
 		if p.kind != Return {
-			return p.l.err(BadVar, col, "only a return probe has the time of the entry")
+			return p.l.err(BadVar, col, "only a return probe (r) has the time of the entry")
 		}
 		e.Op = ExprEntryTime
 		return nil

@@ -20,10 +20,10 @@ type FileError struct {
 	Err  error
 }
 
-// Error gives NAME:LINE: and the error.
+// Error returns NAME:LINE: and the error.
 func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.Name, e.Line, e.Err) }
 
-// Unwrap gives the error of the definition.
+// Unwrap returns the error of the definition.
 func (e *FileError) Unwrap() error { return e.Err }
 
 // ParseFile parses definitions, one on each line. It skips blank lines and lines that start

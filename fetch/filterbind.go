@@ -178,7 +178,7 @@ func (b *binder) operand(p Pred, r *rawPred) (Pred, *SyntaxError) {
 	case r.kind == valueText && p.Type.Base == ID && !p.Type.isWideID():
 		v, err := strconv.ParseUint(r.value, 16, 64)
 		if err != nil || len(r.value) != 16 {
-			return p, newError(FiltInvalidValue, b.f.input, b.f.col+r.valueAt, "it has 16 hexadecimal digits")
+			return p, newError(FiltInvalidValue, b.f.input, b.f.col+r.valueAt, "write it as 16 hexadecimal digits")
 		}
 		p.Val = v
 		return p, nil
@@ -203,7 +203,7 @@ func (b *binder) number(p Pred, r *rawPred) (Pred, *SyntaxError) {
 	case b.f.isTime(r.field) && p.Type.Base != Float && !isDigit(r.value[len(r.value)-1]) && !strings.HasPrefix(r.value, "0x"):
 		t, err := time.ParseDuration(r.value)
 		if err != nil || t < 0 {
-			return p, newError(FiltIllegalIntVal, b.f.input, b.f.col+r.valueAt, "a time is a number of nanoseconds, or one with ns, us, ms, s, m or h behind it")
+			return p, newError(FiltIllegalIntVal, b.f.input, b.f.col+r.valueAt, "write a time in nanoseconds, or with a unit: ns, us, ms, s, m or h")
 		}
 		p.Val, ok = uint64(t), true
 		if p.Type.Base == Signed {

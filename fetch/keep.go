@@ -162,7 +162,7 @@ func (c *compiler) keepContainer(v Variable, t Type, col int) (Variable, *Syntax
 
 // errNotKept says that a text can't be had of the entry.
 func (c *compiler) errNotKept(col int) *SyntaxError {
-	return newError(TooManyEArgs, c.d.Text, col, "of the entry a return probe keeps numbers, and no texts or containers that may be gone or another at the return: probe the entry")
+	return newError(TooManyEArgs, c.d.Text, col, "a return probe keeps only numbers from the entry, because a text or container may be gone or changed by the return: probe the entry (p)")
 }
 
 // keepMemory captures a structure or an array, by words.
@@ -175,7 +175,7 @@ func (c *compiler) keepMemory(v Variable, t Type, col int) (Variable, *SyntaxErr
 func (c *compiler) keptParts(at Chain, from int64, t Type, col int) ([]Part, *SyntaxError) {
 	n := int(t.Size) * int(t.Count)
 	if n > maxKept {
-		return nil, newError(TooManyEArgs, c.d.Text, col, "it is larger than what a return probe keeps of the entry: ask for parts of it")
+		return nil, newError(TooManyEArgs, c.d.Text, col, "it is larger than a return probe can keep from the entry: fetch parts of it")
 	}
 	var parts []Part
 	for off := 0; off < n; {
@@ -201,7 +201,7 @@ func (c *compiler) keepArg(a *Arg, ap *ArgProgram) (e *SyntaxError) {
 	}
 	switch {
 	case a.Expr.Op == ExprRetval:
-		return newError(BadVar, c.d.Text, a.bodyCol, "there is no result at the entry")
+		return newError(BadVar, c.d.Text, a.bodyCol, "there is no result yet at the entry")
 	case ap.Store == StoreMem && ap.Type.Count != 0:
 		ap.Parts, e = c.keptParts(ap.Chain, ap.StoreOff, ap.Type, a.bodyCol)
 		ap.Store, ap.StoreOff, ap.Chain = StoreParts, 0, Chain{Source: SourceImm}

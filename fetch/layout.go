@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// layout gives every argument its slot: fault bits first, then the slots.
+// layout assigns every argument its slot: fault bits first, then the slots.
 func (c *compiler) layout() {
 	p := c.prog
 	bits := 0
@@ -49,7 +49,7 @@ func (c *compiler) tooBig(ends []int) *SyntaxError {
 			break
 		}
 	}
-	return newError(EventTooBig, c.d.Text, col, fmt.Sprintf("%d bytes, a record has %d: ask for fewer, or for parts", p.Fixed, MaxData))
+	return newError(EventTooBig, c.d.Text, col, fmt.Sprintf("%d bytes, and a record has room for %d: fetch fewer values, or parts of them", p.Fixed, MaxData))
 }
 
 // extend narrows v to the type's size, takes a bitfield out of it, and

@@ -92,7 +92,7 @@ func (l *Layout) shown(i int, v *Value) bool {
 	return i == there
 }
 
-// enumerator gives the name of a value.
+// enumerator returns the name of a value.
 func (l *Layout) enumerator(v uint64) (string, bool) {
 	for i := range l.Enum {
 		if l.Enum[i].Value == v {

@@ -90,7 +90,7 @@ func TestLayouts(t *testing.T) {
 		{"odd", "R|0x48", `"R|0x48"`},
 		{"col", "GREEN", `"GREEN"`},
 		{"none", "73", "73"},
-		{"ok", "true", "true"},
+		{"ok", "5", "5"}, // is neither true nor false; up of the structure is true
 		{"rune", "'é'", `"é"`},
 		{"s", `"text"`, `"text"`},
 		{"list", "{11,-22,...}", "[11,-22]"},

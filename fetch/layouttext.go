@@ -70,7 +70,7 @@ func (t Type) appendLayout(dst []byte, v Value, sym Symbolizer) (out []byte, don
 	case t.Count != 0:
 		return dst, false
 	case l.Bool:
-		return strconv.AppendBool(dst, v.Int != 0), true
+		return appendBool(dst, v.Int), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
 		return quote.AppendPlain(dst, name), true
@@ -104,7 +104,7 @@ func (t Type) appendLayoutJSON(dst []byte, v Value, sym Symbolizer) (out []byte,
 	case t.Count != 0:
 		return dst, false
 	case l.Bool:
-		return strconv.AppendBool(dst, v.Int != 0), true
+		return appendBool(dst, v.Int), true
 	}
 	if name, ok := l.enumerator(v.Int); ok {
 		return quote.AppendJSON(dst, name), true
@@ -113,6 +113,15 @@ func (t Type) appendLayoutJSON(dst []byte, v Value, sym Symbolizer) (out []byte,
 		return quote.AppendJSON(dst, flags), true
 	}
 	return dst, false
+}
+
+// appendBool appends true or false. A byte that is neither is a number, as in gdb: it was not
+// stored as a bool, and a filter takes it for neither, too.
+func appendBool(dst []byte, v uint64) []byte {
+	if v > 1 {
+		return strconv.AppendUint(dst, v, 10)
+	}
+	return strconv.AppendBool(dst, v == 1)
 }
 
 // appendMembers appends what stands between the brackets of an object or a list;

@@ -13,9 +13,12 @@ func TestUnnamed(t *testing.T) {
 		"f->c":       {Chain: Chain{Source: SourceImm, Imm: 2}, Type: Type{Base: Unsigned, Size: 4, Layout: color}},
 		"s":          {Chain: Chain{Source: SourceImm, Imm: 7}, Type: Type{Base: Signed, Size: 1, Layout: state}},
 		"ok":         {Chain: Chain{Source: SourceImm, Imm: 1}, Type: Type{Base: Unsigned, Size: 1, Layout: &Layout{Bool: true}}},
+		"neither":    {Chain: Chain{Source: SourceImm, Imm: 50}, Type: Type{Base: Unsigned, Size: 1, Layout: &Layout{Bool: true}}},
 		"v[1].x":     {Chain: Chain{Source: SourceImm, Imm: 9}, Type: Type{Base: Unsigned, Size: 4}},
 		"*p":         {Chain: Chain{Source: SourceImm, Imm: 3}, Type: Type{Base: Unsigned, Size: 4}},
 		"(T*)x->y":   {Chain: Chain{Source: SourceImm, Imm: 4}, Type: Type{Base: Unsigned, Size: 4}},
+		"$retval2":   {Chain: Chain{Source: SourceImm, Imm: 8}, Type: Type{Base: Unsigned, Size: 4}},
+		"$retval2.x": {Chain: Chain{Source: SourceImm, Imm: 9}, Type: Type{Base: Unsigned, Size: 4}},
 		"f->n.inner": {Chain: Chain{Source: SourceImm, Imm: 6}, Type: Type{Base: Unsigned, Size: 4}},
 	}
 	for def, want := range map[string]string{
@@ -33,6 +36,9 @@ func TestUnnamed(t *testing.T) {
 		"p work f->c s if f->c == \"GREEN\" && s >= Up":              "f->c=GREEN s=Up",
 		"p work f->c if f->c & RED":                                  "",
 		"p work ok if ok == true && ok != false":                     "ok=true",
+		"p work neither if neither != true && neither != false":      "neither=50",
+		"r work $retval2 $retval2 $retval2.x":                        "retval2=8 arg2=8 $retval2.x=9",
+		"r work $retval2 if retval2 == 9":                            "",
 		"p work ok if ok == yes":                                     "error",
 		"p work f->n if f->n == GREEN":                               "error",
 	} {

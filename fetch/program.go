@@ -239,7 +239,7 @@ func (p *Program) NeedsTracer() string {
 	return ""
 }
 
-// Preds gives the predicates of the filter and of all conditions.
+// Preds returns the predicates of the filter and of all conditions.
 func (p *Program) Preds() iter.Seq[*Pred] {
 	return func(yield func(*Pred) bool) {
 		for i := -1; i < len(p.Conditions); i++ {

@@ -36,7 +36,7 @@ func registerNames() *[regCount][2]string {
 	}
 }
 
-// String gives the kernel's name of the register, without %.
+// String returns the kernel's name of the register, without %.
 func (r Reg) String() string {
 	if r < regCount {
 		return registerNames()[r][0]

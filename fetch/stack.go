@@ -50,7 +50,7 @@ func (d *Def) takeStack(l *line, words []word) ([]word, *SyntaxError) {
 	case given && isDecimal(number):
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 || n > MaxStack {
-			return nil, l.err(BadStackNum, last.col+len("stack="), "a stack has 1 to "+strconv.Itoa(MaxStack)+" frames")
+			return nil, l.err(BadStackNum, last.col+len("stack="), "stack=N takes 1 to "+strconv.Itoa(MaxStack)+" frames")
 		}
 		d.Stack = n
 	default:
@@ -103,7 +103,7 @@ const (
 // Size is the bytes of the whole.
 func (s *StackCopy) Size() int { return StackData + s.Bytes }
 
-// layoutStack gives the copy its place behind the values.
+// layoutStack assigns the copy its place behind the values.
 func (c *compiler) layoutStack(sometimes bool) {
 	p := c.prog
 	if c.d.Stack == 0 && sometimes {

@@ -43,7 +43,7 @@ const (
 	StepAtMost
 )
 
-// String gives the operation's name.
+// String returns the operation's name.
 func (o StepOp) String() string {
 	names := [...]string{"add", "sub", "mul", "and", "or", "xor", "shl", "shr", "sar", "neg", "not", "load", "eq", "ne", "diff", "base", "when", "since", "swap", "label", "atmost"}
 	if int(o) < len(names) {

@@ -19,10 +19,10 @@ type SyntaxError struct {
 	Err    error  // what the detail came from; nil for errors of the text alone
 }
 
-// Error gives Text: one line, without the definition.
+// Error returns Text: one line, without the definition.
 func (e *SyntaxError) Error() string { return e.Text }
 
-// Unwrap gives the error that a lookup ended with, or the kernel's errno.
+// Unwrap returns the error that a lookup ended with, or the kernel's errno.
 func (e *SyntaxError) Unwrap() []error {
 	if e.Err != nil {
 		return []error{e.Err, e.Code.Errno()}
@@ -33,7 +33,7 @@ func (e *SyntaxError) Unwrap() []error {
 // Errno is the number that the kernel's write fails with.
 func (e *SyntaxError) Errno() syscall.Errno { return e.Code.Errno() }
 
-// Caret gives two lines, each indented by two blanks and ended by a newline:
+// Caret returns two lines, each indented by two blanks and ended by a newline:
 // the definition, and a caret under the culprit. Of a long line that isn't text it
 // shows what is around the culprit.
 func (e *SyntaxError) Caret() string {

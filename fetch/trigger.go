@@ -19,7 +19,7 @@ const (
 	actionCount
 )
 
-// String gives the kernel's word.
+// String returns the kernel's word.
 func (a Action) String() string {
 	return [...]string{"traceon", "traceoff", "snapshot", "stacktrace", "enable_event", "disable_event", "set_wprobe", "clear_wprobe"}[a]
 }
@@ -73,7 +73,7 @@ func ParseTrigger(text string) (*Trigger, error) {
 		at := len(text) - len(rest)
 		word, filter, _ := strings.Cut(rest, " ")
 		if word != "if" {
-			return nil, newError(BadTrigger, text, at, "behind the action stands: if FILTER")
+			return nil, newError(BadTrigger, text, at, "after the action, only 'if FILTER' may follow")
 		}
 		filter = strings.TrimLeft(filter, " ")
 		if filter == "" {
@@ -113,11 +113,11 @@ func (t *Trigger) parseHead(head string) *SyntaxError {
 		parts = parts[1:]
 	}
 	if len(parts) == 0 || parts[0].text == "" {
-		return newError(BadAction, t.Text, len(head), "behind the event stands a colon and what is to be done: "+actionWords())
+		return newError(BadAction, t.Text, len(head), "after the event, write a colon and an action: "+actionWords())
 	}
 	t.actionCol = parts[0].col
 	if t.Action = actionOf(parts[0].text); t.Action == actionCount {
-		return newError(BadAction, t.Text, parts[0].col, "there are "+actionWords())
+		return newError(BadAction, t.Text, parts[0].col, "the actions are "+actionWords())
 	}
 	if parts = parts[1:]; t.Action.targeted() {
 		if parts, e = t.target(head, parts); e != nil {
@@ -145,7 +145,7 @@ func (t *Trigger) name(p part) (group, event string, e *SyntaxError) {
 // target parses the event that is acted on: EVENT, GRP/EVENT or GRP:EVENT.
 func (t *Trigger) target(head string, parts []part) (rest []part, e *SyntaxError) {
 	if len(parts) == 0 || parts[0].text == "" {
-		return nil, newError(NoEventName, t.Text, len(head), t.Action.String()+" is of another event: "+t.Action.String()+":EVENT")
+		return nil, newError(NoEventName, t.Text, len(head), "name the event that "+t.Action.String()+" acts on: "+t.Action.String()+":EVENT")
 	}
 	t.targetCol = parts[0].col
 	if t.TargetGroup, t.Target, e = t.name(parts[0]); e != nil {
@@ -167,7 +167,7 @@ func (t *Trigger) field(head string, parts []part) (rest []part, e *SyntaxError)
 		if t.Action == ClearWprobe && (len(parts) == 0 || parts[0].text != "") {
 			return parts, nil
 		}
-		return nil, newError(FiltFieldNotFound, t.Text, len(head), "name the value that is the address: "+t.Action.String()+":WPROBE:FIELD[+OFFSET]")
+		return nil, newError(FiltFieldNotFound, t.Text, len(head), "name the value that holds the address: "+t.Action.String()+":WPROBE:FIELD[+OFFSET]")
 	}
 	t.fieldCol, t.Field = parts[0].col, parts[0].text
 	if i := offsetAt(t.Field); i > 0 {
@@ -186,10 +186,10 @@ func (t *Trigger) count(parts []part) *SyntaxError {
 	}
 	v, ok := parseUint(parts[0].text)
 	if !ok || v == 0 || !isDecimal(parts[0].text) {
-		return newError(BadTrigCount, t.Text, parts[0].col, "how often it is done is a number from 1 on")
+		return newError(BadTrigCount, t.Text, parts[0].col, "the number of times must be 1 or more")
 	}
 	if t.Count = v; len(parts) > 1 {
-		return newError(BadTrigger, t.Text, parts[1].col-1, "nothing stands behind the number but: if FILTER")
+		return newError(BadTrigger, t.Text, parts[1].col-1, "after the number, only 'if FILTER' may follow")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (t Type) Elem() Type {
 	return t
 }
 
-// String gives the type as a definition writes it.
+// String returns the type as a definition writes it.
 func (t Type) String() string {
 	if t.Layout != nil && t.Layout.Name != "" {
 		return t.Layout.Name

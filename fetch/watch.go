@@ -19,7 +19,7 @@ const (
 	WatchOld
 )
 
-// value gives one of them; ok is false where it isn't known.
+// value returns one of them; ok is false where it isn't known.
 func (w *Watched) value(n int) (v uint64, ok bool) {
 	switch {
 	case w == nil:
@@ -51,7 +51,7 @@ func (p *exprParser) ofWatch(e *Expr, name string, col int) *SyntaxError {
 		e.N = WatchOld
 	default:
 		if err := p.numbered(e, name, col); err != nil || e.Op != ExprStack {
-			return p.l.err(BadVar, col, "a watchpoint has $addr, $value, $old, $stackN")
+			return p.l.err(BadVar, col, "a watchpoint can fetch $addr, $value, $old and $stackN")
 		}
 	}
 	return nil

@@ -12,13 +12,27 @@ import (
 
 // AppendProfile appends the counters of events in the form of the kernel's
 // kprobe_profile file, "  %-44s %15lu %15lu": event, hits, misses. Of a place it
-// is the event, a blank and the place.
+// is the event, a blank and the place. An event has its group before it if one of another group has
+// the same name: the kernel's file shows both alike.
 func AppendProfile(dst []byte, stats []results.Stats) []byte {
+	groups := map[string]string{}
+	shared := map[string]bool{}
+	for i := range stats {
+		e := stats[i].Event
+		if group, known := groups[e.Name]; known && group != e.Group {
+			shared[e.Name] = true
+		}
+		groups[e.Name] = e.Group
+	}
 	for i := range stats {
 		s := &stats[i]
 		dst = append(dst, ' ', ' ')
 		start := len(dst)
-		dst = quote.AppendPlain(dst, s.Event.Name)
+		if shared[s.Event.Name] && s.Event.Group != "" {
+			dst = append(dst, eventName(s)...)
+		} else {
+			dst = quote.AppendPlain(dst, s.Event.Name)
+		}
 		if s.Place != "" {
 			dst = append(append(dst, ' '), placeName(s)...)
 		}

@@ -81,3 +81,17 @@ func TestPlacesTables(t *testing.T) {
 		t.Errorf("total %q", last)
 	}
 }
+
+// Events of one name are told apart by their groups, and the sum from an event that is called so.
+func TestProfileOfGroups(t *testing.T) {
+	got := string(AppendProfile(nil, []results.Stats{
+		stats("a", "x", 1, 0), stats("b", "x", 2, 0), stats("a", "y", 3, 0), stats("a", "total", 4, 0), Total(nil),
+	}))
+	var names []string
+	for line := range strings.Lines(got) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	if want := "a/x b/x y a/total total"; strings.Join(names, " ") != want {
+		t.Errorf("%q, want %s", names, want)
+	}
+}

@@ -15,14 +15,48 @@ import (
 	"kprobe/symbols"
 )
 
-// Options configure a session. The zero value is kprobe's default. The fields are documented at
-// engine.Options:
+// Options configure a session. The zero value is kprobe's default. The fields:
 //
-//	go doc kprobe/probe/engine.Options
+//	NoOptimize bool                        every probe is a breakpoint
+//	MaxActive int                          instances of a return probe; 0: as Active says
+//	Active int                             the same if MaxActive is 0; 0: max(10, 2*CPUs)
+//	MaxText int                            bytes of a string that are shown; 0: fetch.MaxString
+//	Follow bool                            children that the target forks are probed, too
+//	Pending func(d *fetch.Def) bool        whether a definition may wait for its library; nil: none may
+//	Expect []*fetch.Def                    definitions to look up before attaching
+//	CountOnly bool                         hits are only counted
+//	Bin func(ev *results.Event, prog *fetch.Program) *results.Bin
+//	                                       how hits are counted by a number; nil: they are not
+//	RingSize int                           bytes of each CPU's ring; 0: 2 MiB, or 32 MiB with stacks
+//	Log *slog.Logger                       gets the session's messages; nil: none does
+//	Touched func(pid int)                  called before a process's memory is changed
+//	Armed func()                           called when a started command is armed
+//	Signaled func(pid int, sig syscall.Signal)
+//	                                       called when a process is sent a signal that ends a trace
+//	Progress func(step string, n, of int)  called while places are found and jumps planned
+//	Inject *Injection                      how calls are changed; nil: they are not
+//	Limit uint32                           hits of an event that are recorded each second; 0: all
+//	Expire time.Duration                   when probes switch themselves off; 0: never
+//	Triggers []*fetch.Trigger              what hits do besides being recorded
+//	Detach bool                            prepares the session for Session.Detach
+//	LetGo bool                             processes are let go of while nothing changes
+//	Keep string                            file for the memory file of detached probes; "": none
+//	Wait *Wait                             which processes to take when they begin; nil: none
+//	Version string                         version of the calling program, for the book
+//	Files *symbols.Cache                   shared with other sessions; nil: the session's own
+//
+// The page of engine.Options says more about each: go doc kprobe/probe/engine.Options.
 type Options = engine.Options
 
-// Wait selects processes that begin while a session runs, and that the session takes. The
-// fields are documented at engine.Wait.
+// Wait selects processes that begin while a session runs, and that the session takes. The fields:
+//
+//	Files []string                          files whose execution is wanted
+//	Hold time.Duration                      longest time in execve; 0: starts.HoldTime
+//	Names bool                              processes of other files may be wanted, too
+//	Is func(pid int) bool                   whether a process runs a wanted program
+//	Begun func(files, others starts.Means)  called when it is known how starts are noticed; nil: not
+//
+// The page of engine.Wait says more about each: go doc kprobe/probe/engine.Wait.
 type Wait = engine.Wait
 
 // The least and the largest Options.RingSize.
@@ -85,10 +119,24 @@ type (
 	Tactic = plan.Tactic
 )
 
-// LeftOut is a probe that can't be left alone, with the reason. Session.Detach returns them.
+// LeftOut is a probe that can't be left alone, with the reason. Session.Detach returns them. The
+// fields:
+//
+//	PID int               process
+//	Event *results.Event  its event
+//	Place string          SYM, SYM+0xOFF or 0xADDR; "": the whole event
+//	Why string            the reason
 type LeftOut = engine.LeftOut
 
-// Injection says how a session changes calls, instead of only recording them.
+// Injection says how a session changes calls, instead of only recording them. The fields:
+//
+//	Result *uint64       what a call returns at once; nil: the function is executed
+//	Errno int32          written to errno before that; 0: none
+//	Delay time.Duration  how long the thread waits at the entry; 0: not at all
+//	Every uint64         each Nth call is changed; 0 and 1: all
+//	Limit uint64         calls that are changed in all; 0: no limit
+//
+// The page of engine.Injection says more about each: go doc kprobe/probe/engine.Injection.
 type Injection = engine.Injection
 
 // ErrStop is what a Sink returns to end Run without an error.

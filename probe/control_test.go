@@ -422,6 +422,9 @@ func TestTriggersNotLeft(t *testing.T) {
 // A watchpoint watches a field of an object from its constructor's return until its
 // destructor, in all threads, and nothing before and behind.
 func TestTriggersMoveWatchpoint(t *testing.T) {
+	if unwatchable(t) {
+		return
+	}
 	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
 	o := Options{Triggers: triggersOf(t, "make:set_wprobe:field:o+8:5", "kill:clear_wprobe:field:o+8 if o != 0", "kill:clear_wprobe:other:o", "make:set_wprobe:odd:o+1", "make:set_wprobe:two:o+8", "kill:clear_wprobe:two:o+8")}
 	l := attach(t, sub.pid(), o, "r:make make_obj o=$retval:x64", "p:kill kill_obj o=$arg1:x64", "w:field w@-1:8 v=$value:u64", "w:other w@-1:8", "w:odd w@-1:8", "w:two w@-1:8 v=$value:u64", "w:two w@-1:4 v=$value:u64")

@@ -14,7 +14,8 @@ import (
 )
 
 // TestDeaths kills programs of threads, goroutines and a runtime in which a probe was left, its
-// hits in a file, by a fault's signal, by abort's and by SIGKILL in turn, at any moment:
+// hits in a file, by a fault's signal, by abort's and by SIGKILL in turn, at any moment, in every other
+// round while they get signals and fork all the time:
 // the last hit that the file has of each is the last call that it counted itself, or
 // the one that it was about to make.
 func TestDeaths(t *testing.T) {
@@ -23,27 +24,32 @@ func TestDeaths(t *testing.T) {
 		name    string
 		threads int
 		def     string
-		start   func(counts string) *subject
+		start   func(more ...string) *subject
 	}{
-		{"threads", 2, recordedHit, func(counts string) *subject {
-			return startSubject(t, fixture.Build(t, "recorder_calls.c", "-O2", "-pthread"), "2", counts, "paced")
+		{"threads", 2, recordedHit, func(more ...string) *subject {
+			more = append(more, "paced")
+			return startSubject(t, fixture.Build(t, "recorder_calls.c", "-O2", "-pthread"), append([]string{"2"}, more...)...)
 		}},
-		{"go", 2, "p:rec/hit main.hit n=%ax:u64 check=%bx:u64 thread=%cx:u64", func(counts string) *subject {
-			return startSubject(t, fixture.Build(t, filepath.Join("goroutines", "recorder_goroutines.go")), "2", counts)
+		{"go", 2, "p:rec/hit main.hit n=%ax:u64 check=%bx:u64 thread=%cx:u64", func(more ...string) *subject {
+			return startSubject(t, fixture.Build(t, filepath.Join("goroutines", "recorder_goroutines.go")), append([]string{"2"}, more...)...)
 		}},
-		{"node", 1, "p:rec/read uv_fs_read n=%r9:u64 if n < 1000000000", func(counts string) *subject {
-			return startSubject(t, fixture.NeedTool(t, "node"), filepath.Join(fixture.Root(), "testdata", "recorder_reads.js"), counts)
+		{"node", 1, "p:rec/read uv_fs_read n=%r9:u64 if n < 1000000000", func(more ...string) *subject {
+			return startSubject(t, fixture.NeedTool(t, "node"), append([]string{filepath.Join(fixture.Root(), "testdata", "recorder_reads.js")}, more...)...)
 		}},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(17, uint64(p.threads)))
 			var hits uint64
 			last := 0 // how often the last hit was a call that had not returned
-			rounds := full(3, 1000)
+			rounds := full(4, 1000)
 			for i := range rounds {
 				sig := []syscall.Signal{syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGKILL}[i%3]
 				name, counts := shmFile(t), filepath.Join(t.TempDir(), "counts")
-				s := &recorderSubject{subject: p.start(counts), threads: p.threads, counts: counts}
+				args := []string{counts}
+				if i%2 == 1 {
+					args = append(args, "storm")
+				}
+				s := &recorderSubject{subject: p.start(args...), threads: p.threads, counts: counts}
 				s.t = t
 				s.left(Options{Keep: name}, p.def)
 				time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond)

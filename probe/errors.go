@@ -54,12 +54,16 @@ type (
 	// PermissionError says why the system refused to let kprobe trace the process, and what
 	// would help. It is ErrPermission.
 	PermissionError = tracee.PermissionError
+	// FrozenError says that a cgroup has frozen the process, and which.
+	FrozenError = tracee.FrozenError
 )
 
 var (
 	// ErrSeccomp says that the process's seccomp rules forbid a system call that kprobe
 	// needs.
 	ErrSeccomp = tracee.ErrSeccomp
+	// ErrNoDebugRegisters says that the kernel, or the machine under it, lets nobody watch memory.
+	ErrNoDebugRegisters = tracee.ErrNoDebugRegisters
 	// ErrGone says that a process, or its thread, has ended.
 	ErrGone = tracee.ErrGone
 	// ErrPermission says that the system refused to let kprobe trace a process.

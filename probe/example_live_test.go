@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log"
@@ -27,12 +28,20 @@ func (f *firstTwo) Hit(h *probe.Hit) error {
 
 // A process that runs is attached to, and runs on without probes afterwards.
 func Example_live() {
-	shell := exec.Command("/bin/sh", "-c", `while read word; do echo "$word"; done`)
+	shell := exec.Command("/bin/sh", "-c", `echo ready; while read word; do echo "$word"; done`)
 	in, err := shell.StdinPipe()
 	if err != nil {
 		log.Fatal(err)
 	}
+	out, err := shell.StdoutPipe()
+	if err != nil {
+		log.Fatal(err)
+	}
 	if err := shell.Start(); err != nil {
+		log.Fatal(err)
+	}
+	// A process that has just been started may have no C library yet.
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		log.Fatal(err)
 	}
 

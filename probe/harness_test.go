@@ -15,6 +15,7 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 	"kprobe/probe/fallbacks"
 	"kprobe/probe/memory"
 	"kprobe/symbols"
@@ -422,3 +423,7 @@ func parsed(t *testing.T, text string) *fetch.Def {
 	t.Helper()
 	return parseDefs(t, text)[0]
 }
+
+// readsBases reports whether programs may read fs_base by an instruction here. Where they may not,
+// what needs it is a breakpoint.
+func readsBases() bool { return procfs.CPUHas("fsgsbase") }

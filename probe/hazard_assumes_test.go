@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,17 @@ import (
 
 func assumes(t *testing.T) string {
 	return fixture.Build(t, "hazard_assumes.c", "-O2", "-g", "-fno-stack-protector")
+}
+
+// forbidsTime reports whether rdtsc faults on this machine once a program has forbidden it to
+// itself. Some virtual machines run it nevertheless, whatever the kernel has set (CR4.TSD).
+func forbidsTime(t *testing.T, prog string) bool {
+	t.Helper()
+	out, err := exec.Command(prog, "forbids").Output()
+	if s := string(out); err != nil || s != "yes\n" && s != "no\n" {
+		t.Fatalf("does rdtsc fault here? %q, %v", out, err)
+	}
+	return string(out) == "yes\n"
 }
 
 // The kinds of detours, for probes of step.
@@ -49,9 +61,14 @@ func TestHazardD16(t *testing.T) { harmless(t, "align", "protect", "unmap") }
 func harmless(t *testing.T, modes ...string) {
 	t.Helper()
 	prog := assumes(t)
+	forbids := forbidsTime(t, prog)
 	for _, mode := range modes {
 		want := plain(t, prog, mode)
 		for _, k := range kinds {
+			if mode == "strict" && k.name == "name" && !forbids {
+				t.Logf("%s-%s: this machine lets rdtsc through, so strict seccomp can't be noticed (HAZARDS D13)", mode, k.name)
+				continue
+			}
 			t.Run(mode+"-"+k.name, func(t *testing.T) {
 				sub := startSubject(t, prog, mode)
 				l := attach(t, sub.pid(), k.o, k.defs...)

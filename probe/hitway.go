@@ -84,7 +84,7 @@ func (l *Live) locked() (why string, err error) {
 			return "", err
 		}
 		if b.Locked == "" {
-			return "the kprobe that has left them doesn't say why", nil
+			return "the kprobe that detached them doesn't say why", nil
 		}
 		return quote.Plain(b.Locked), nil
 	}

@@ -115,6 +115,15 @@ const (
 
 func (c *command) kill(kind int) {
 	tracer, ok := c.tracer()
+	if kind == killBoth {
+		// On a busy machine it might notice the tracer's end in between. It goes on for a
+		// moment after kill(2) has returned.
+		_ = syscall.Kill(c.front(), syscall.SIGSTOP)
+		waitUntil(func() bool {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.front()))
+			return err != nil || bytes.Contains(status, []byte("State:\tT")) || bytes.Contains(status, []byte("State:\tZ"))
+		})
+	}
 	if kind != killFront && ok {
 		_ = syscall.Kill(tracer, syscall.SIGKILL)
 	}

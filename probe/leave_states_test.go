@@ -127,15 +127,22 @@ func leaveAt(t *testing.T, sub *subject, place string, tactic plan.Tactic, k int
 					break
 				}
 			}
-			first := true
-			if !th.StepOut(func(symbols.Addr) bool { was := first; first = false; return was }, 2) {
-				return fmt.Errorf("step %d: %s", at, threadStates(sub.pid()))
+			// A stop for a signal may come before the instruction is executed.
+			regs, err := th.Regs()
+			if err != nil {
+				return err
+			}
+			from := symbols.Addr(regs.Rip)
+			if !th.StepOut(func(pc symbols.Addr) bool { return pc == from }, 8) {
+				return fmt.Errorf("step %d, at %v: %s", at, from, threadStates(sub.pid()))
 			}
 		}
 		switch {
 		case !more:
 			if at < 3 {
-				t.Errorf("the patch has %d instructions only", at)
+				regs, err := th.Regs()
+				t.Errorf("%s, %v: the patch has %d instructions only: from %v the thread came to %#x (%v), signals pending: %s",
+					way, state, at, site, regs.Rip, err, threadStates(sub.pid()))
 			}
 			return nil
 		case way == "detach":

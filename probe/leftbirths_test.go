@@ -146,7 +146,7 @@ func TestLeftLocked(t *testing.T) {
 	if err := s.Arm(t.Context(), []*fetch.Def{parsed(t, "p:leaf leaf")}); err != nil {
 		t.Fatal(err)
 	}
-	if all := strings.Join(said, "\n"); !strings.Contains(all, "by locked instructions: the process has code of no file") {
+	if all := strings.Join(said, "\n"); !strings.Contains(all, "by locked instructions: the process has code without a file") {
 		t.Errorf("it says %q", all)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/probe/area"
 	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -40,6 +41,9 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 
 // takeOut removes probes that were left alone.
 func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
+	if err := tracee.Frozen(l.PID); err != nil {
+		return err
+	}
 	if err := l.Refresh(); err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (l *Live) deleteLeft(ctx context.Context, deletions []*fetch.Def) error {
 	names := map[string]bool{}
 	for _, d := range deletions {
 		if d.HasPlace {
-			return &DefError{Def: d, Err: errors.New("of probes that were left alone whole events are taken out: leave the place out")}
+			return &DefError{Def: d, Err: errors.New("only whole events of detached probes can be deleted: leave the place out")}
 		}
 		found := false
 		for _, p := range l.Probes() {

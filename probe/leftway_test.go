@@ -28,7 +28,7 @@ func TestHitsLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Arm(t.Context(), parseDefs(t, recordedHit)); err == nil || !strings.Contains(err.Error(), "probes that were left (--detach) are there") {
+	if err := other.Arm(t.Context(), parseDefs(t, recordedHit)); err == nil || !strings.Contains(err.Error(), "detached probes are there") {
 		t.Errorf("armed again: %v", err)
 	}
 	if err := other.Close(t.Context()); err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrNotTraced says that no living kprobe traces the process.
-var ErrNotTraced = errors.New("no kprobe is tracing this process")
+var ErrNotTraced = errors.New("no kprobe is tracing this process, and it has no detached probes")
 
 // ErrStarting says that a kprobe is still attaching to the process.
 var ErrStarting = errors.New("a kprobe is just beginning to trace this process: try again")

@@ -3,7 +3,12 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -91,6 +96,64 @@ func TestPortionsFail(t *testing.T) {
 	sub.quit()
 }
 
+// Functions of several shapes are probed, in full form a million of them: each call is counted once, whatever
+// the number of its probe.
+func TestMillion(t *testing.T) {
+	n := 20_000
+	if os.Getenv("KPROBE_TEST_FULL") == "1" {
+		n = 1_000_000
+	}
+	sub := startSubject(t, fixture.Many(t, n))
+	want := sub.work()
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:all big:f_*", fmt.Sprintf("p:last f_%d a=$arg1:u32 if a == %[1]d", n-1))
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	l.finish(sub.pid())
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	sub.quit()
+	// One function in eight calls another one, and one jumps to another one.
+	for name, n := range map[string]uint64{"all": uint64(n + n/8*2), "last": 1} {
+		if st := l.stat(name); st.Hits != n {
+			t.Errorf("%s: %+v, want %d hits", name, st, n)
+		}
+	}
+}
+
+// Jumps that are being written in portions are taken out again at once if the change is interrupted.
+func TestPortionsInterrupted(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := false
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Log: testLog(t), Progress: func(step string, _, _ int) {
+		if step == "writing jumps" {
+			began = true
+			cancel()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Arm(ctx, parseDefs(t, "p:some many_functions:f_*")); !errors.Is(err, context.Canceled) || !began {
+		t.Errorf("writing began: %v; %v", began, err)
+	}
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	checkClean(t, sub.pid())
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	sub.quit()
+}
+
 // A plan of thousands of functions is the same whatever the CPUs do that work ahead of the
 // planner.
 func TestPlanOnAnyCPUs(t *testing.T) {
@@ -131,5 +194,63 @@ func TestPlanOnAnyCPUs(t *testing.T) {
 		t.Errorf("it prints %q, want %q", got, want)
 	}
 	l.finish(sub.pid())
+	sub.quit()
+}
+
+// When kprobe leaves, thousands of jumps are taken out in portions, while the program calls their
+// functions. What the portions leave, because a request has failed, goes in the last stop.
+func TestLeaveInPortions(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	leave := func(nth int) (made int, log []string) {
+		keep := slog.New(logOf{slog.LevelInfo, func(text string) { log = append(log, text) }})
+		s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Log: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Arm(t.Context(), parseDefs(t, "p:some many_functions:f_69*", "r:back many_functions:f_698*")); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string)
+		go func() {
+			all := want
+			for range 20 {
+				if now := sub.work(); now != want {
+					all = now
+				}
+			}
+			got <- all
+		}()
+		n := failing(s.engine.Tracer, nth, false)
+		if err := s.Close(context.Background()); err != nil && !errors.Is(err, errTest) {
+			t.Error(err)
+		}
+		if now := <-got; now != want {
+			t.Errorf("it prints %q, want %q", now, want)
+		}
+		return *n, log
+	}
+	all, log := leave(1 << 30)
+	checkClean(t, sub.pid())
+	if !slices.ContainsFunc(log, func(s string) bool { return strings.Contains(s, "jumps were taken out in") }) {
+		t.Errorf("jumps were not taken out in portions: %q", log)
+	}
+	inOne := 0
+	for _, nth := range []int{1, 40, all / 4, all / 2} {
+		_, log := leave(nth)
+		if slices.ContainsFunc(log, func(s string) bool { return strings.Contains(s, "in one stop") }) {
+			inOne++
+		}
+		if _, err := Recover(t.Context(), []int{sub.pid()}); err != nil {
+			t.Error(err)
+		}
+		checkClean(t, sub.pid())
+	}
+	if inOne == 0 {
+		t.Error("no portion has failed")
+	}
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
 	sub.quit()
 }

@@ -47,7 +47,7 @@ func TestRustValues(t *testing.T) {
 			if err = s.Arm(context.Background(), parseDefs(t, c.def)); err == nil {
 				_, err = s.Run(context.Background(), &collector{})
 			}
-			if err == nil || !strings.Contains(err.Error(), "no call is known that uses its result") {
+			if err == nil || !strings.Contains(err.Error(), "no known call uses its result") {
 				t.Errorf("%s: %v", c.def, err)
 			}
 			if err := s.Close(context.Background()); err != nil {

@@ -365,3 +365,18 @@ func instancesHeld(tg *engine.Target) (n int, err error) {
 func waitsForLoader(tg *engine.Target) bool {
 	return tg.WatchesLoader() || tg.Waits() || len(tg.Placed) != 0
 }
+
+// landingsOf is how many probes of a session see calls where they return to.
+func landingsOf(l *live) (n int) {
+	_ = l.s.engine.Tracer.Do(func() error {
+		for _, tg := range l.s.engine.Targets {
+			for p := range tg.Placed {
+				if p.Landing != nil {
+					n++
+				}
+			}
+		}
+		return nil
+	})
+	return n
+}

@@ -83,7 +83,10 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	}
 	ready := map[int]*engine.Prepared{}
 	for _, pid := range pids {
-		if ready[pid], err = s.engine.Prepare(ctx, pid, o.Expect); err != nil {
+		if err = tracee.Frozen(pid); err == nil {
+			ready[pid], err = s.engine.Prepare(ctx, pid, o.Expect)
+		}
+		if err != nil {
 			_ = s.Close(context.WithoutCancel(ctx))
 			return nil, err
 		}
@@ -118,13 +121,13 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 // takeOver removes what a killed kprobe left in a process. A failure is only a warning, because
 // attaching then says what it means. The error is that of a kprobe that lives.
 func (s *Session) takeOver(ctx context.Context, pid int) error {
-	if left, err := area.FindMemfile(pid); err != nil || left == nil {
+	if left, err := area.FindMemfile(pid); err != nil || left == nil && (!area.HasStrays(pid) || area.HasTracer(pid)) {
 		return nil
 	}
 	if l, err := OpenLive(pid); err == nil {
 		l.Close()
 		if !l.Detached {
-			return fmt.Errorf("attach to process %d: %w", pid, tracee.TracedBy(pid, l.Tracer))
+			return tracee.AttachError(pid, tracee.TracedBy(pid, l.Tracer))
 		}
 	}
 	if s.engine.Opts.Touched != nil {
@@ -135,7 +138,7 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 	case err != nil:
 		s.engine.Warnf("what an earlier kprobe left in process %d: %v", pid, err)
 	case len(found) > 0:
-		s.engine.Warnf("process %d: what an earlier kprobe, which was killed, left there is taken out", pid)
+		s.engine.Warnf("process %d: removing what a kprobe that was killed left there", pid)
 	}
 	return nil
 }

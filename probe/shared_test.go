@@ -188,7 +188,7 @@ func TestSharedKilled(t *testing.T) {
 		append([]string{"trace", "-q", "-o", "/dev/null"}, busyShared...)...)
 }
 
-// killedBusy kills kprobe, with its guardian, so many times in a command on probe_forever,
+// killedBusy kills kprobe, with its supervisor, so many times in a command on probe_forever,
 // once so many of its jumps are busy: the program runs on, and a later kprobe takes
 // everything out.
 func killedBusy(t *testing.T, rounds, jumps int, busy func(ring.Counts) bool, args ...string) {

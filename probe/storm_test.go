@@ -168,3 +168,30 @@ func TestConserved(t *testing.T) {
 		t.Errorf("%d hits came out, %d are counted as recorded", got, recorded)
 	}
 }
+
+// TestReplannedOften plans jumps anew, again and again, whose displacements share bytes: only an address in
+// one of 256 in 16 MB does for the first of them. What the plans before have had there, and nobody is in any
+// more, must do again, although the detours of later plans lie behind it.
+func TestReplannedOften(t *testing.T) {
+	// With this address all that the jump at f5 can reach is one block.
+	prog := fixture.Build(t, "hazard_storm.c", "-O2", "-lpthread", "-no-pie", "-Wl,-Ttext-segment=0x40000000")
+	sub := startSubject(t, prog, "1")
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:s5 f5", "p:m5 f5+1")
+	tactics(t, l, "s5", "m5")
+	for n := range 150 {
+		link, err := l.s.Add(t.Context(), parseDefs(t, "p:x f5+3"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tactics(t, l, "s5", "m5", "x"); t.Failed() {
+			t.Fatalf("with a probe more, round %d", n)
+		}
+		if err := l.s.Remove(t.Context(), link.Events()...); err != nil {
+			t.Fatal(err)
+		}
+		if now := tacticsNow(l.s); !now["s5"] || !now["m5"] {
+			t.Fatalf("after round %d s5 is a jump: %v, m5: %v", n, now["s5"], now["m5"])
+		}
+	}
+	l.finish(sub.pid())
+}

@@ -113,7 +113,7 @@ func TestUSDTForms(t *testing.T) {
 				if st.Event.Name == "many" {
 					places = 2
 				}
-				if st.Places != places || !c.o.NoOptimize && st.Trapped != 0 {
+				if traps := !readsBases() && st.Event.Name == "addresses"; st.Places != places || !c.o.NoOptimize && (st.Trapped != 0) != traps {
 					t.Errorf("%s has %d places, %d of them breakpoints", st.Event.Name, st.Places, st.Trapped)
 				}
 			}
@@ -292,7 +292,7 @@ func TestUSDTErrors(t *testing.T) {
 		"%forms:guarded $arg2":         "%forms:guarded has one argument at guarded+",
 		"%forms:many $arg3":            "%forms:many has 2 arguments at many_one",
 		"%forms:unreadable $arg1":      `the note's argument "16@%xmm0" can't be read`,
-		"%forms:unreadable $arg3":      `the note's argument "4@.LC99(%rip)" can't be had: no symbol .LC99`,
+		"%forms:unreadable $arg3":      `the note's argument "4@.LC99(%rip)" can't be fetched: no symbol .LC99`,
 		"%forms:unreadable $arg4":      `the note's argument "8@%st(1)" can't be`,
 		"%forms:narrow x=$arg1:string": "This type does not fit for string",
 		"%forms:guarded $farg1":        "has the arguments of its note",

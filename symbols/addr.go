@@ -20,13 +20,13 @@ type Vaddr uint64
 // Off is an offset in bytes from the start of a file.
 type Off uint64
 
-// String gives the address in hexadecimal with 0x.
+// String returns the address in hexadecimal with 0x.
 func (a Addr) String() string { return "0x" + strconv.FormatUint(uint64(a), 16) }
 
-// String gives the address in hexadecimal with 0x.
+// String returns the address in hexadecimal with 0x.
 func (v Vaddr) String() string { return "0x" + strconv.FormatUint(uint64(v), 16) }
 
-// String gives the offset in hexadecimal with 0x.
+// String returns the offset in hexadecimal with 0x.
 func (o Off) String() string { return "0x" + strconv.FormatUint(uint64(o), 16) }
 
 // Memory is the memory of a process, a core file or a test.
@@ -39,4 +39,4 @@ type Memory interface {
 
 // ErrLatePage is wrapped by errors of reads of memory that is mapped but not present, and that
 // nobody brought in time: its contents are not known.
-var ErrLatePage = errors.New("the page did not come")
+var ErrLatePage = errors.New("the page could not be read in time")

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Aliases are the symbols of the code that starts at an address, where they have
-// several names: aliases of a function, or functions whose code was merged.
+// Aliases returns the symbols of the code that starts at an address, if it has several names: aliases of
+// a function, or functions whose code was merged.
 func (f *File) Aliases(v Vaddr) (out []Symbol) {
 	list := f.functions()
 	if i := entryAt(list, v); i < 0 || list[i].start != v || !list[i].several {

@@ -8,8 +8,8 @@ import (
 )
 
 // Cache shares Files between the Spaces of several processes: a library that all of them map is
-// read once. The zero value is ready to use. It is safe for concurrent use. What it has opened
-// it keeps as long as it lives itself.
+// read once. The zero value is ready to use. It is safe for concurrent use. Files that it has opened stay
+// open as long as the Cache is reachable.
 type Cache struct {
 	// DebugDir is where separate debug files are looked for instead of
 	// /usr/lib/debug. It is set before the first file is opened.
@@ -30,7 +30,7 @@ type Cache struct {
 	files map[fileKey]*File
 }
 
-// fileKey tells files apart; one that was written to since is another.
+// fileKey identifies a file. A file that was written to since has another key.
 type fileKey struct {
 	dev, ino    uint64
 	size, mtime int64

@@ -22,11 +22,11 @@ func (f *File) Called(v Vaddr) bool {
 	return cfa.Kind == unwind.InRegister && cfa.Reg == rsp && cfa.Off == 8 && ra.Kind == unwind.AtCFA && ra.Off == -8
 }
 
-// fewRows is how many addresses call frame information is read through for before
-// it is kept: a large file's takes 10 MB.
+// fewRows is the number of addresses for which call frame information is searched without keeping it: that of a
+// large file takes 10 MB.
 const fewRows = 8
 
-// entryRow is what .eh_frame says of an address.
+// entryRow returns the row of call frame information at an address, from .eh_frame.
 func (f *File) entryRow(v Vaddr) (row unwind.Row, ok bool) {
 	if f.rowsAsked.Add(1) > fewRows {
 		return f.ehTable().At(uint64(v))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// pick chooses the function that a name means in a module.
+// pick chooses the function that a name means in a module. The error is an *AmbiguousError if there are several.
 func pick(p Place, m *Module, list []Symbol) (Symbol, error) {
 	best := list[0]
 	if best.Version != "" && best.Default && !strings.Contains(p.Symbol, "@") {
@@ -34,7 +34,7 @@ func pick(p Place, m *Module, list []Symbol) (Symbol, error) {
 	return Symbol{}, e
 }
 
-// candidate gives what to write for one of several: what tells it from the
+// candidate returns what to write for one of several: what tells it from the
 // others without blanks, and if nothing does its address.
 func candidate(m *Module, sym Symbol, all []Symbol) Candidate {
 	alone := func(same func(Symbol) bool) bool {

@@ -1,18 +1,14 @@
 package symbols
 
-import (
-	"debug/elf"
-	"slices"
-)
+import "slices"
 
 // Data finds a symbol as @SYM and @MOD:SYM mean it: its address in the process
 // and its size in bytes (0 is unknown). An empty module means any, in the
-// order of dynamic linking. Data objects are preferred to functions. A
-// variable of a library of which the program has a copy (R_X86_64_COPY) is the
-// program's: that is the one in use. Its errors are *NotFoundError,
-// *AmbiguousError, *NotMappedError, and *NotCodeError never.
+// order of dynamic linking. Data objects are preferred to functions. A variable of a
+// library in whose place the program uses another is that one (Preempted). Its errors
+// are *NotFoundError, *AmbiguousError, *NotMappedError, and *NotCodeError never.
 func (s *Space) Data(module, symbol string) (Addr, uint64, error) {
-	list, err := s.modulesFor(module)
+	list, err := s.oneModule(module)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -32,31 +28,24 @@ func (s *Space) dataIn(list []*Module, p Place) (Addr, uint64, error) {
 			if err != nil {
 				return 0, 0, err
 			}
-			if a, ok := s.copied(m, sym); ok {
-				return a, sym.Size, nil
-			}
-			return m.Addr(sym.Vaddr), sym.Size, nil
+			return s.inUse(m, sym), sym.Size, nil
 		}
 	}
 	return 0, 0, s.notFound(p, list)
 }
 
-// copied finds the program's copy of a library's variable.
-func (s *Space) copied(m *Module, sym Symbol) (Addr, bool) {
-	if m.Main || sym.Binding == Local || sym.Kind != KindObject {
-		return 0, false
-	}
-	for _, main := range s.Modules() {
-		if !main.Main {
-			continue
+// inUse is where the program has a module's symbol: another variable may have taken its place.
+func (s *Space) inUse(m *Module, sym Symbol) Addr {
+	if sym.Kind == KindObject && sym.Binding != Local {
+		p, ok := s.Preempted(m, sym.Vaddr)
+		if ok && p.Slot != 0 {
+			p.At, ok = s.ofProgram(m, exportedAt(m.File.exportedData(), sym.Vaddr))
 		}
-		for _, r := range main.File.relocations() {
-			if r.typ == elf.R_X86_64_COPY && r.name == sym.Name {
-				return main.Addr(r.slot), true
-			}
+		if ok {
+			return p.At
 		}
 	}
-	return 0, false
+	return m.Addr(sym.Vaddr)
 }
 
 // DataAt names the data object that holds an address: its name, and how far from its

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"kprobe/symbols/debuginfo"
 )
@@ -24,7 +23,7 @@ import (
 type debugState struct {
 	data *debuginfo.Data
 	err  error
-	alt  string // build-id of a file that it needs too and that isn't there
+	alt  string // build-id of a shared part (dwz) that it needs and that is missing; "": none
 }
 
 // ReadDebug calls read with the file's debug information: its own, or that of its separate
@@ -76,9 +75,8 @@ type debugFile struct {
 	err error
 }
 
-// debugImage is the image that has the file's debug information: its own, or
-// that of its separate debug file, of which what is read is mapped or copied.
-// Without any, the error wraps ErrNoDebugInfo.
+// debugImage returns the image that has the file's debug information: the file's own, or that of its separate
+// debug file. If there is none, its error wraps ErrNoDebugInfo.
 func (f *File) debugImage() debugFile {
 	return f.debugIn.get(func() (out debugFile) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
@@ -110,7 +108,7 @@ func (f *File) debugImage() debugFile {
 // altLink is the section that names the shared part of an image's debug information;
 // nil is none.
 func (im *image) altLink() []byte {
-	link, _ := im.data(im.section(".gnu_debugaltlink")) // what can't be read names none
+	link, _ := im.data(im.section(".gnu_debugaltlink")) // a section that can't be read names no file
 	return link
 }
 
@@ -153,7 +151,7 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 		}
 		list = append(list, w)
 	}
-	// Each may have to be unpacked: the largest, which takes longest, comes first.
+	// Sections may have to be unpacked. The largest takes longest, so it comes first.
 	slices.SortFunc(list, func(a, b wanted) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name)) })
 	var wait sync.WaitGroup
 	var mu sync.Mutex // of err
@@ -188,10 +186,10 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 	return out, nil
 }
 
-// isLater reports a section that is read when it is first needed.
+// isLater reports whether a section is read only when it is first needed.
 func isLater(name string) bool { return name == "loc" || name == "loclists" || name == "frame" }
 
-// later reads such a section; nil where it is damaged.
+// later reads such a section; nil if it is damaged.
 func (im *image) later(name string) []byte {
 	var err error
 	defer rescue(im.path, &err)
@@ -237,9 +235,8 @@ func (im *image) debugSection(all []byte, name string) ([]byte, error) {
 	return im.unpack(s.name)
 }
 
-// severally is what the sections of a name hold, one behind another, where there are
-// several: a .dwo file, which no linker has seen, has one for each type unit. nil
-// where there is one, or one is compressed.
+// severally returns the contents of all sections with a name, one after the other. A .dwo file has one for each
+// type unit, because no linker has joined them. It returns nil if there is only one, or one is compressed.
 func (im *image) severally(all []byte, name string) []byte {
 	if !strings.HasSuffix(name, ".dwo") {
 		return nil
@@ -263,10 +260,10 @@ func (im *image) severally(all []byte, name string) []byte {
 	return out
 }
 
-// packed reports a compressed section.
+// packed reports whether a section is compressed.
 func (s *section) packed() bool { return s.flags&elf.SHF_COMPRESSED != 0 || s.name[1] == 'z' }
 
-// mapped is the whole file as bytes.
+// mapped returns the whole file, mapped.
 func (im *image) mapped() ([]byte, error) {
 	switch r := im.r.(type) {
 	case memoryFile:
@@ -276,7 +273,7 @@ func (im *image) mapped() ([]byte, error) {
 			return im.whole, nil
 		}
 		if im.size > 0 && int64(int(im.size)) == im.size {
-			b, err := syscall.Mmap(int(r.Fd()), 0, int(im.size), syscall.PROT_READ, syscall.MAP_PRIVATE)
+			b, err := mapWhole(r, int(im.size))
 			if err == nil {
 				im.whole = b
 				return b, nil
@@ -290,9 +287,8 @@ func (im *image) mapped() ([]byte, error) {
 	return b, nil
 }
 
-// openAlt opens the file to which dwz moved what several files share: by its
-// name in .gnu_debugaltlink, or by the build-id behind it, which is missing
-// when it can't be found.
+// openAlt opens the file to which dwz has moved what several files share: by its name in .gnu_debugaltlink, or by
+// the build-id there. If it can't be found, missing is the build-id.
 func (f *File) openAlt(of *image, link []byte) (data *debuginfo.Data, missing string) {
 	if link == nil {
 		return nil, ""
@@ -337,7 +333,7 @@ func altData(im *image, r io.Closer) *altFile {
 	if err != nil {
 		return nil
 	}
-	// An index leaves out what nothing in the file itself completes.
+	// No index, because an index omits entries that only other files refer to.
 	return &altFile{debuginfo.New(sec, debuginfo.Options{IndexFrom: math.MaxInt}), im.buildID()}
 }
 

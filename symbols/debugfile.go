@@ -29,10 +29,10 @@ const (
 	maxMiniDict  = 64 << 20
 )
 
-// finder says where the separate debug files of a file are looked for.
+// finder says where separate debug files of a file are searched.
 type finder struct {
-	root    string // what stands before absolute paths: /proc/PID/root, or ""
-	debug   string // instead of debugDir; not below root
+	root    string // prefix of absolute paths: /proc/PID/root, or ""
+	debug   string // replaces debugDir, and is not below root; "": debugDir
 	fetched *debuginfod.Config
 
 	index     string // the folder of indexes; "" is the user's
@@ -61,10 +61,9 @@ func (f *File) debugTable() *table {
 	return t
 }
 
-// openDebugImage finds the separate debug file: by the build-id, which it must
-// share, or by the name in .gnu_debuglink, whose checksum it must have; last
-// among what debuginfod servers sent before. One that is of another build is not
-// used, and noted.
+// openDebugImage finds the separate debug file in three ways: by the build-id, which it must have; by the name in
+// .gnu_debuglink, whose checksum it must have; and among the files that debuginfod servers have sent
+// before. A file of another build is noted and not used.
 func (f *File) openDebugImage() (*image, io.Closer) {
 	if id := f.BuildID; len(id) > 2 {
 		if im, r := f.found.installed(buildIDPath(id)); im != nil {
@@ -120,8 +119,8 @@ func (f *File) openLinked() (*image, io.Closer) {
 // checksumTime bounds how long a file is read for its checksum.
 const checksumTime = 30 * time.Second
 
-// checksum is the CRC-32 of the whole file; ok is false where it has no symbols
-// and no debug information, can't be read, or is read for too long.
+// checksum returns the CRC-32 of the whole file. ok is false if the file has neither symbols nor debug information,
+// can't be read, or takes too long to read.
 func (im *image) checksum() (sum uint32, ok bool) {
 	if !im.hasDebug() && !slices.ContainsFunc(im.sections, func(s section) bool { return s.typ == elf.SHT_SYMTAB }) {
 		return 0, false
@@ -139,8 +138,7 @@ func (im *image) checksum() (sum uint32, ok bool) {
 	return h.Sum32(), true
 }
 
-// buildIDPath is where, below a directory of debug files, the one with a
-// build-id is.
+// buildIDPath is the path of the debug file with a build-id, below a directory of debug files.
 func buildIDPath(id string) string { return "/.build-id/" + id[:2] + "/" + id[2:] + ".debug" }
 
 // openImage opens an ELF file that a program's file leads to, by its path below

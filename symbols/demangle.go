@@ -8,9 +8,8 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Demangled is the name as its source has it, for C++ and Rust names with
-// their parameters: "ns::f(int)", "core::fmt::Write::write_str". Other names
-// are given unchanged.
+// Demangled returns the readable form of a C++ or Rust name, with parameters: "ns::f(int)",
+// "core::fmt::Write::write_str". It returns other names unchanged.
 func (s Symbol) Demangled() string { return demangleName(s.Name) }
 
 func demangleName(name string) string {
@@ -74,16 +73,15 @@ func isMangled(name string) bool {
 	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") || strings.HasPrefix(name, "___Z") || strings.HasPrefix(name, "__Z")
 }
 
-// nameForms gives the readable forms under which a mangled name is found,
-// blanks taken out: whole, which is the first; without parameters; without template arguments
-// too; each without ABI tags. The suffix of a clone (".cold") stays in all of
-// them. nil when the name can't be demangled.
+// nameForms returns the readable forms by which a mangled name is found, without blanks. The first is the whole
+// form. The others lack parameters, or parameters and template arguments; and each form is there without
+// ABI tags, too. All keep the suffix of a clone (".cold"). It returns nil if the name can't be demangled.
 func nameForms(name string) []string {
 	if !isMangled(name) {
 		return nil
 	}
 	base, suffix := cutClone(name)
-	suffix, _, _ = strings.Cut(suffix, ".llvm.") // of a local name that was made visible: no clone
+	suffix, _, _ = strings.Cut(suffix, ".llvm.") // the suffix of a local name that was made global, not of a clone
 	limit := demangle.MaxLength(12)
 	full, err := demangle.ToString(base, limit)
 	if err != nil {
@@ -140,8 +138,7 @@ func nameForms(name string) []string {
 	return forms
 }
 
-// bareName is a mangled name's readable form without parameters and template
-// arguments, blanks taken out.
+// bareName returns a mangled name's readable form without parameters, template arguments and blanks.
 func bareName(name string) (string, bool) {
 	base, suffix := cutClone(name)
 	bare, err := demangle.ToString(base, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams, demangle.MaxLength(9))
@@ -169,8 +166,8 @@ func cutClone(name string) (base, suffix string) {
 	return name, ""
 }
 
-// rustHash is the part that tells instances of a Rust function apart in the
-// legacy mangling, "h" and 16 digits, or "".
+// rustHash returns the hash by which the legacy mangling of Rust distinguishes instances of a function, "h" and 16
+// digits; "" if there is none.
 func rustHash(name string) string {
 	const tail = len("17h") + 16 + len("E")
 	if !strings.HasPrefix(name, "_ZN") || len(name) < tail || name[len(name)-1] != 'E' {
@@ -183,8 +180,7 @@ func rustHash(name string) string {
 	return name[at+2 : len(name)-1]
 }
 
-// squeeze takes the blanks out of a name: "f(int, char const *)" and
-// "f(int,char const*)" are the same function.
+// squeeze removes the blanks from a name: "f(int, char const *)" and "f(int,char const*)" are the same function.
 func squeeze(s string) string {
 	if !strings.ContainsAny(s, " \t") {
 		return s
@@ -197,7 +193,7 @@ func squeeze(s string) string {
 	}, s)
 }
 
-// withoutTags cuts "[abi:cxx11]" and the like.
+// withoutTags removes ABI tags ("[abi:cxx11]").
 func withoutTags(s string) string {
 	for {
 		i := strings.Index(s, "[abi:")
@@ -212,10 +208,9 @@ func withoutTags(s string) string {
 	}
 }
 
-// literalWords are the identifiers in a readable name or pattern that a
-// mangled name must hold as they stand, the longest first. Words that mangling
-// abbreviates are left out, and what stands in angle brackets: there words may be
-// joined where the blank between them was taken out ("<strascore::fmt::Debug>").
+// literalWords returns the identifiers of a readable name or pattern that a matching mangled name must contain, the
+// longest first. It omits words that mangling abbreviates. It also omits everything in angle brackets,
+// because words there may have been joined when blanks were removed ("<strascore::fmt::Debug>").
 func literalWords(s string) []string {
 	var out []string
 	open := 0
@@ -247,8 +242,8 @@ func literalWords(s string) []string {
 	return out
 }
 
-// operatorSign is the length of C++'s operator at s[i:] if that has angle
-// brackets that open nothing, with its keyword; else 0.
+// operatorSign returns the length of a C++ operator at s[i:], with its keyword, if its angle brackets are not those
+// of template arguments; else 0.
 func operatorSign(s string, i int) int {
 	rest, ok := strings.CutPrefix(s[i:], "operator")
 	if !ok || i > 0 && isWord(s[i-1]) {
@@ -279,7 +274,7 @@ func mangledWords(name string) []string {
 // withoutLength is a word of mangledWords without its length.
 func withoutLength(w string) string { return strings.TrimLeft(w, "0123456789") }
 
-// withoutParams cuts a readable name at its parameters.
+// withoutParams returns a readable name without its parameters and what follows them.
 func withoutParams(name string) string {
 	for at := 0; ; {
 		i := strings.IndexByte(name[at:], '(')
@@ -298,8 +293,7 @@ func isWord(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// abbreviated reports whether the Itanium C++ ABI (5.1.5, 5.1.10) writes the
-// word in another way.
+// abbreviated reports whether the Itanium C++ ABI (5.1.5, 5.1.10) has an abbreviation for the word.
 func abbreviated(w string) bool {
 	switch w {
 	case "std", "allocator", "basic_string", "string", "istream", "ostream", "iostream",

@@ -11,8 +11,8 @@ import (
 // function, or the cold part of one.
 type fde struct{ start, end Vaddr }
 
-// fdes reads the ranges of .eh_frame, ascending and without repeats. Damage
-// ends the walk: what was read before it is kept.
+// fdes reads the ranges of .eh_frame, in ascending order and without duplicates. At damaged data it returns the
+// ranges before that.
 func (im *image) fdes() []fde {
 	b, base := im.ehFrame()
 	frames := unwind.Section{Bytes: b, Addr: uint64(base), EH: true}
@@ -29,7 +29,7 @@ func (im *image) fdes() []fde {
 			return -1
 		case x.start > y.start:
 			return 1
-		case x.end > y.end: // the widest of several at one start is kept
+		case x.end > y.end: // of several ranges with one start the largest is kept
 			return -1
 		case x.end < y.end:
 			return 1

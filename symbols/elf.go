@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Bounds on what a file may make us read. A hostile file names any size; what
-// it names must also lie inside it.
+// Bounds on what is read of a file. A hostile file may state any size; what it states must also be inside the
+// file.
 const (
 	maxSections  = 1 << 16
 	maxSegments  = 1 << 12
@@ -88,7 +88,7 @@ func parseImage(path string, r io.ReaderAt, size int64) (*image, error) {
 	le := binary.LittleEndian
 	switch {
 	case string(h[:4]) != elf.ELFMAG:
-		return nil, im.bad("the file", "is no ELF file")
+		return nil, im.bad("the file", "is not an ELF file")
 	case elf.Class(h[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB ||
 		elf.Machine(le.Uint16(h[18:])) != elf.EM_X86_64:
 		return nil, im.bad("the file", "is not for 64-bit x86")
@@ -139,10 +139,10 @@ func (im *image) text(off Off, n uint64, what string) (string, error) {
 	return out.String(), nil
 }
 
-// holds refuses what lies outside the file or is too large.
+// holds returns an error if a range is outside the file or too large.
 func (im *image) holds(off Off, n uint64, what string) error {
 	if n > maxSection {
-		return im.bad(what, "is larger than what is read of a file")
+		return im.bad(what, "is larger than kprobe reads from a file")
 	}
 	if uint64(off) > uint64(im.size) || n > uint64(im.size)-uint64(off) {
 		return im.bad(what, "reaches past the end of the file")
@@ -178,7 +178,7 @@ func (im *image) readSegments(off uint64, entsize, n int) error {
 		if s.typ == elf.PT_LOAD && (uint64(s.vaddr)+s.memsz < s.memsz || uint64(s.off)+s.filesz < s.filesz || s.filesz > s.memsz) {
 			return im.bad("a segment", "has impossible bounds")
 		}
-		if s.typ == elf.PT_LOAD { // of a file that was cut short, what is left
+		if s.typ == elf.PT_LOAD { // a file that was cut short keeps what is left of the segment
 			s.filesz = min(s.filesz, uint64(im.size)-min(uint64(s.off), uint64(im.size)))
 		}
 		im.segments = append(im.segments, s)
@@ -274,7 +274,7 @@ func (im *image) data(s *section) ([]byte, error) {
 	return im.bytes(s.off, s.size, "section "+s.name)
 }
 
-// plain is how many bytes a section has in the file as they are to be read.
+// plain returns the number of bytes of a section's contents, without compression.
 func (im *image) plain(s *section) (uint64, error) {
 	if s == nil || s.typ == elf.SHT_NOBITS {
 		return 0, nil
@@ -306,7 +306,7 @@ func (im *image) at(v Vaddr, n uint64, what string) ([]byte, error) {
 	return im.bytes(off, n, what)
 }
 
-// place is where in the file the n bytes at an address are, or fewer.
+// place returns the offset in the file of the n bytes at an address, and how many of them the segment has.
 func (im *image) place(v Vaddr, n uint64, what string) (Off, uint64, error) {
 	s := im.load(v)
 	if s == nil {

@@ -19,7 +19,7 @@ var (
 	// ErrNotExecutable: the place is not in code.
 	ErrNotExecutable = errors.New("not in executable code")
 	// ErrNotConstant: the memory isn't the file's, or a program may write to it.
-	ErrNotConstant = errors.New("no constants of the file are there")
+	ErrNotConstant = errors.New("not in read-only data of the file")
 	// ErrOutside: the offset leads out of the function.
 	ErrOutside = errors.New("outside the function")
 	// ErrUnboundIFunc: the process has not chosen the implementation yet.
@@ -58,12 +58,12 @@ func (e *NotFoundError) Error() string {
 	if len(e.Near) > 0 {
 		s += "; the closest: " + strings.Join(e.Near, ", ")
 	} else if e.Kind == "" {
-		s += "; kprobe functions lists what there is"
+		s += "; kprobe functions lists the names"
 	}
 	return s
 }
 
-// Unwrap gives ErrNoSymbol.
+// Unwrap returns ErrNoSymbol.
 func (e *NotFoundError) Unwrap() error { return ErrNoSymbol }
 
 // Candidate is one of the functions that an ambiguous name may mean.
@@ -100,7 +100,7 @@ func (e *AmbiguousError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives ErrAmbiguous.
+// Unwrap returns ErrAmbiguous.
 func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
 
 // NotMappedError says that no mapped file has the module's name.
@@ -119,7 +119,7 @@ func (e *NotMappedError) Error() string {
 	return s
 }
 
-// Unwrap gives ErrNotMapped.
+// Unwrap returns ErrNotMapped.
 func (e *NotMappedError) Unwrap() error { return ErrNotMapped }
 
 // NotCodeError says that a place is not in code, and what is there instead.
@@ -127,17 +127,21 @@ func (e *NotMappedError) Unwrap() error { return ErrNotMapped }
 type NotCodeError struct {
 	Place string // as written
 	Addr  Addr   // 0 where it has none
-	Lies  string // what is there: "nothing is mapped there", "the data object environ of libc.so.6"
+	Lies  string // where Addr is: "is not mapped", "is in the data object environ of libc.so.6"; without Addr a whole sentence
 }
 
 func (e *NotCodeError) Error() string {
 	if e.Addr == 0 {
-		return fmt.Sprintf("%s can't be probed: there is %s, only code can be", e.Place, e.Lies)
+		return fmt.Sprintf("%s can't be probed: %s", e.Place, e.Lies)
 	}
-	return fmt.Sprintf("%s can't be probed: at %v %s, only code can be", e.Place, e.Addr, e.Lies)
+	at := e.Addr.String()
+	if at == e.Place {
+		at = "it"
+	}
+	return fmt.Sprintf("%s can't be probed: %s %s; only code can be probed", e.Place, at, e.Lies)
 }
 
-// Unwrap gives ErrNotExecutable.
+// Unwrap returns ErrNotExecutable.
 func (e *NotCodeError) Unwrap() error { return ErrNotExecutable }
 
 // OutsideError says that SYM+offs leads past the function's end.
@@ -152,12 +156,12 @@ type OutsideError struct {
 func (e *OutsideError) Error() string {
 	s := fmt.Sprintf("%s%+d is outside %s, which is %d bytes long", e.Name, e.Offset, e.Name, e.Size)
 	if e.Lands != "" {
-		s += "; it leads to " + e.Lands + ": write that if it is meant"
+		s += "; it leads to " + e.Lands + ": write that if you mean it"
 	}
 	return s
 }
 
-// Unwrap gives ErrOutside.
+// Unwrap returns ErrOutside.
 func (e *OutsideError) Unwrap() error { return ErrOutside }
 
 // UnboundIFuncError says that a function has several implementations and that
@@ -174,7 +178,7 @@ func (e *UnboundIFuncError) Error() string {
 		e.Symbol.Name, e.Resolver)
 }
 
-// Unwrap gives ErrUnboundIFunc.
+// Unwrap returns ErrUnboundIFunc.
 func (e *UnboundIFuncError) Unwrap() error { return ErrUnboundIFunc }
 
 // LineError says that no code belongs to a source line, and which lines near it
@@ -190,20 +194,20 @@ type LineError struct {
 func (e *LineError) Error() string {
 	s := fmt.Sprintf("%s:%d has no code", e.File, e.Line)
 	if e.Lines != "" {
-		s = fmt.Sprintf("%s:%s matches no line that has code", e.File, e.Lines)
+		s = fmt.Sprintf("%s:%s matches no line with code", e.File, e.Lines)
 	}
 	switch {
 	case e.Lines != "" && e.After != 0:
-		s += fmt.Sprintf("; the first line that has some is %d, the last is %d", e.After, e.Before)
+		s += fmt.Sprintf("; the first line with code is %d, the last is %d", e.After, e.Before)
 	case e.Before != 0 && e.After != 0:
-		s += fmt.Sprintf("; the nearest lines that have some are %d and %d", e.Before, e.After)
+		s += fmt.Sprintf("; the nearest lines with code are %d and %d", e.Before, e.After)
 	case e.Before != 0 || e.After != 0:
-		s += fmt.Sprintf("; the nearest line that has some is %d", e.Before+e.After)
+		s += fmt.Sprintf("; the nearest line with code is %d", e.Before+e.After)
 	}
 	return s
 }
 
-// Unwrap gives ErrNoLine.
+// Unwrap returns ErrNoLine.
 func (e *LineError) Unwrap() error { return ErrNoLine }
 
 // FormatError says what is wrong with an ELF file. It wraps ErrBadELF.
@@ -217,7 +221,7 @@ func (e *FormatError) Error() string {
 	return "read " + strconv.Quote(e.Path) + ": " + e.What + " " + e.Why
 }
 
-// Unwrap gives ErrBadELF.
+// Unwrap returns ErrBadELF.
 func (e *FormatError) Unwrap() error { return ErrBadELF }
 
 // OtherBuildError says that a debug file was found and not used, because it belongs to another
@@ -231,5 +235,5 @@ func (e *OtherBuildError) Error() string {
 	return "the debug file " + strconv.Quote(e.Path) + " is of another build: " + e.Why
 }
 
-// Unwrap gives ErrNoDebugInfo.
+// Unwrap returns ErrNoDebugInfo.
 func (e *OtherBuildError) Unwrap() error { return ErrNoDebugInfo }

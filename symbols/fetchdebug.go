@@ -26,12 +26,10 @@ func (d finder) openFetched(id string) (*image, io.Closer) {
 	return im, r
 }
 
-// FetchDebug asks debuginfod servers for the debug files that a question about
-// a place needs and that are nowhere on this machine: those of the module that
-// the place names, or of the program and the modules with the symbol. It
-// reports whether it got one; a Space made with a new Cache that knows the
-// client's Config then finds it. That may take as long as the Config allows:
-// nobody should wait for it who holds a process.
+// FetchDebug asks debuginfod servers for debug files that resolving a place needs and that this machine doesn't have:
+// those of the module that the place names, or of the program and the modules with the symbol. It reports
+// whether it got one. A Space made with a new Cache that has the client's Config then finds it. FetchDebug
+// may take as long as the Config allows, so it must not be called while a process is stopped.
 //
 // Errors are those of Client.Fetch; files that were got before one stay.
 func (s *Space) FetchDebug(ctx context.Context, c *debuginfod.Client, p Place) (got bool, err error) {
@@ -88,7 +86,7 @@ func (s *Space) filesOf(p Place) (out []*File) {
 		if p.Kind == PlaceLine {
 			fn.Kind, fn.Line, fn.Lines = PlaceSymbol, 0, ""
 		}
-		sites, _ := s.Resolve(fn) // an unknown symbol is nobody's
+		sites, _ := s.Resolve(fn) // an unknown symbol has no sites
 		for _, site := range sites {
 			add(site.Module)
 		}
@@ -96,11 +94,11 @@ func (s *Space) filesOf(p Place) (out []*File) {
 	return out
 }
 
-// sameBuild reports why a file is no debug file of a build-id.
+// sameBuild returns an error if a file is not the debug file of a build-id.
 func sameBuild(path, id string) error {
 	im, r := openImage("", path)
 	if im == nil {
-		return &FormatError{Path: path, What: "what the server sent", Why: "is no ELF file of x86-64"}
+		return &FormatError{Path: path, What: "what the server sent", Why: "is not an ELF file for x86-64"}
 	}
 	defer r.Close()
 	if have := im.buildID(); have != id {

@@ -33,18 +33,20 @@ type File struct {
 	code  []codeRange
 	found finder // where separate debug files are looked for
 
-	symbols  lazy[symbolTables]
-	goTable  lazy[goFuncs]
-	ranges   lazy[[]fde]
-	relocs   lazy[[]relocation]
-	stubs    lazy[[]Symbol]
-	index    lazy[funcIndex]
-	byName   lazy[nameIndex]
-	lookups  counter
-	readable lazy[[]atomic.Pointer[string]]
-	short    lazy[[]atomic.Pointer[string]]
-	debugIn  lazy[debugFile]
-	debug    lazy[debugState]
+	symbols        lazy[symbolTables]
+	goTable        lazy[goFuncs]
+	ranges         lazy[[]fde]
+	relocs         lazy[[]relocation]
+	exported       lazy[[]exportedData]
+	stubs          lazy[[]Symbol]
+	stubsByAddress lazy[[]Symbol]
+	index          lazy[funcIndex]
+	byName         lazy[nameIndex]
+	lookups        counter
+	readable       lazy[[]atomic.Pointer[string]]
+	short          lazy[[]atomic.Pointer[string]]
+	debugIn        lazy[debugFile]
+	debug          lazy[debugState]
 	// debugRead says that debug has its value.
 	debugRead atomic.Bool
 	sources   lazy[[][]byte] // what names source files; nil: not told without debug
@@ -53,7 +55,6 @@ type File struct {
 	cfi        lazy[*unwind.Table]
 	ehRows     lazy[*unwind.Table]
 	rowsAsked  atomic.Int32 // without it
-	goFrames   lazy[*goFrames]
 	goRows     lazy[*goLines]
 	ledTo      lazy[[]Leads] // of ranges
 	calls      lazy[[]call]
@@ -90,7 +91,7 @@ func openNamed(root, path string) (*os.File, os.FileInfo, error) {
 	case errors.Is(err, untrusted.ErrTooLarge):
 		return nil, nil, &FormatError{Path: path, What: "the file", Why: "is too large, or consists of holes"}
 	case err != nil:
-		return nil, nil, fmt.Errorf("open the file of symbols: %w", err)
+		return nil, nil, err
 	}
 	return r, info, nil
 }
@@ -205,7 +206,7 @@ func (f *File) OffToVaddr(o Off) (v Vaddr, ok bool) {
 	return v, ok
 }
 
-// VaddrToOff gives the place in the file of the byte loaded at the address; ok
+// VaddrToOff returns the place in the file of the byte loaded at the address; ok
 // is false when the file has none (.bss, no segment).
 func (f *File) VaddrToOff(v Vaddr) (o Off, ok bool) {
 	s := f.im.load(v)

@@ -56,8 +56,8 @@ func (f *File) buildIndex() []funcEntry {
 		}
 		i = j
 	}
-	// The best name of an address comes first. A size that only a worse name
-	// has is taken from it; labels inside a function are not functions.
+	// The best name of an address comes first. If it has no size, the size of another name is used. Labels
+	// inside a function are not functions.
 	out := make([]funcEntry, 0, starts)
 	covered := Vaddr(0)
 	for i := 0; i < len(all); {
@@ -120,8 +120,7 @@ func (f *File) codeSymbols() []codeSymbol {
 	return all
 }
 
-// finish sets the ends that no size told, keeps ends inside their section,
-// and sets reach.
+// finish sets the ends of functions without a size, limits ends to the section, and sets reach.
 func (f *File) finish(list []funcEntry) {
 	reach := Vaddr(0)
 	for i := range list {
@@ -214,8 +213,8 @@ func entryAt(list []funcEntry, v Vaddr) int {
 			hi = mid
 		}
 	}
-	// Of nested ones the innermost counts. The walk back is bounded: a hostile
-	// file could nest all its functions.
+	// If functions are nested, the innermost is found. The search is bounded, because a hostile file could
+	// nest all its functions.
 	for i, steps := lo-1, 0; i >= 0 && list[i].reach > v && steps < 256; i, steps = i-1, steps+1 {
 		if v < list[i].end {
 			return i
@@ -255,16 +254,24 @@ func (f *File) FuncAt(v Vaddr) (fn Func, ok bool) {
 	if i := entryAt(list, v); i >= 0 {
 		return f.function(&list[i]), true
 	}
-	stubs := f.plt()
-	for i := range stubs {
-		if s := &stubs[i]; v >= s.Vaddr && uint64(v-s.Vaddr) < s.Size {
-			return Func{Symbol: *s, Start: s.Vaddr, End: s.Vaddr + Vaddr(s.Size)}, true
-		}
+	if s, ok := stubAt(f.pltByAddress(), v); ok {
+		return Func{Symbol: s, Start: s.Vaddr, End: s.Vaddr + Vaddr(s.Size)}, true
 	}
 	if r, found := fdeAt(f.fdes(), v); found && f.Executable(v) {
 		return f.fdeFunc(r), true
 	}
 	return Func{}, false
+}
+
+// stubAt finds the PLT stub that holds the address.
+func stubAt(stubs []Symbol, v Vaddr) (Symbol, bool) {
+	i := sort.Search(len(stubs), func(i int) bool { return stubs[i].Vaddr > v-min(v, mostStub) })
+	for ; i < len(stubs) && stubs[i].Vaddr <= v; i++ {
+		if uint64(v-stubs[i].Vaddr) < stubs[i].Size {
+			return stubs[i], true
+		}
+	}
+	return Symbol{}, false
 }
 
 func (f *File) function(e *funcEntry) Func {

@@ -1,58 +1,33 @@
 package symbols
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // goFrameSize is the distance from the stack pointer to the return address in
 // a Go function.
 func (f *File) goFrameSize(v Vaddr) (uint64, bool) {
-	t := f.goFrames.get(func() *goFrames {
-		var err error
-		defer rescue(f.Path, &err)
-		return f.im.goFrames()
-	})
-	if t == nil {
-		return 0, false
-	}
-	return t.at(v)
+	t := f.goFunctions()
+	return t.frameSize(v)
 }
 
-// goFrames is Go's table of frame sizes (runtime/symtab.go, pcsp).
-type goFrames struct {
-	b                    []byte
-	text                 Vaddr
-	n, funcs, pcs, quant uint64
+// goOutermost reports whether a goroutine's stack ends at an address: in
+// runtime.goexit, to which the first function of a goroutine returns. Call frame
+// information doesn't say so on amd64: by it goexit has a caller, and what lies
+// there on a stack that was used before may look like one.
+func (f *File) goOutermost(v Vaddr) bool {
+	t := f.goFunctions()
+	return t.named(v, "runtime.goexit")
 }
 
-func (im *image) goFrames() *goFrames {
-	s := im.section(".gopclntab")
-	if s == nil {
-		s = im.section(".data.rel.ro.gopclntab")
+// find returns where the description of the function around an address begins in
+// the table of functions, and where the function does, as a distance from text.
+func (t *goFuncs) find(v Vaddr) (at uint64, start uint32, ok bool) {
+	if t.n == 0 || v < t.text || uint64(v-t.text) > 1<<32 {
+		return 0, 0, false
 	}
-	b, err := im.data(s)
-	if err != nil || len(b) < 72 {
-		return nil
-	}
-	le := binary.LittleEndian
-	if m := le.Uint32(b); m != goMagic118 && m != goMagic120 || b[7] != 8 {
-		return nil
-	}
-	t := &goFrames{b: b, quant: uint64(b[6]), n: le.Uint64(b[8:]), text: Vaddr(le.Uint64(b[24:])),
-		pcs: le.Uint64(b[56:]), funcs: le.Uint64(b[64:])}
-	if t.pcs > uint64(len(b)) || t.funcs > uint64(len(b)) || t.n > maxSymbols || t.n*8+4 > uint64(len(b))-t.funcs {
-		return nil
-	}
-	if sec := im.section(".text"); sec != nil && (t.text == 0 || im.load(t.text) == nil) {
-		t.text = sec.addr
-	}
-	return t
-}
-
-// at looks a frame's size up.
-func (t *goFrames) at(v Vaddr) (uint64, bool) {
-	if v < t.text || uint64(v-t.text) > 1<<32 {
-		return 0, false
-	}
-	le, tab, want := binary.LittleEndian, t.b[t.funcs:], uint32(v-t.text)
+	le, tab, want := binary.LittleEndian, t.tab, uint32(v-t.text)
 	lo, hi := uint64(0), t.n
 	for lo < hi {
 		if mid := (lo + hi) / 2; le.Uint32(tab[mid*8:]) <= want {
@@ -62,23 +37,39 @@ func (t *goFrames) at(v Vaddr) (uint64, bool) {
 		}
 	}
 	if lo == 0 || lo == t.n && want >= le.Uint32(tab[t.n*8:]) {
-		return 0, false
+		return 0, 0, false
 	}
 	// struct _func: entryoff, nameoff, args, deferreturn, pcsp.
-	at := uint64(le.Uint32(tab[(lo-1)*8+4:]))
-	if at+20 > uint64(len(tab)) {
+	at = uint64(le.Uint32(tab[(lo-1)*8+4:]))
+	return at, le.Uint32(tab[(lo-1)*8:]), at+20 <= uint64(len(tab))
+}
+
+// frameSize looks up the size of the frame at an address (runtime/symtab.go, pcsp).
+func (t *goFuncs) frameSize(v Vaddr) (uint64, bool) {
+	at, start, ok := t.find(v)
+	if !ok {
 		return 0, false
 	}
-	pcsp := uint64(le.Uint32(tab[at+16:]))
-	if pcsp == 0 || t.pcs+pcsp >= uint64(len(t.b)) {
+	pcsp, size := uint64(binary.LittleEndian.Uint32(t.tab[at+16:])), uint64(len(t.b))
+	if pcsp == 0 || t.pcs > size || t.pcs+pcsp >= size {
 		return 0, false
 	}
-	return t.value(t.b[t.pcs+pcsp:], le.Uint32(tab[(lo-1)*8:]), want)
+	return t.value(t.b[t.pcs+pcsp:], start, uint32(v-t.text))
+}
+
+// named reports whether the function around an address has a name.
+func (t *goFuncs) named(v Vaddr, name string) bool {
+	at, _, ok := t.find(v)
+	if !ok {
+		return false
+	}
+	off := t.names + uint64(binary.LittleEndian.Uint32(t.tab[at+4:]))
+	return off <= uint64(len(t.b)) && bytes.HasPrefix(t.b[off:], append([]byte(name), 0))
 }
 
 // value runs a table of values by address: pairs of a difference of the value,
 // zigzag, and one of the address; a zero difference behind the first ends it.
-func (t *goFrames) value(p []byte, pc, want uint32) (uint64, bool) {
+func (t *goFuncs) value(p []byte, pc, want uint32) (uint64, bool) {
 	size, first := int32(-1), true
 	for {
 		d, n := binary.Uvarint(p)

@@ -7,9 +7,11 @@ import "encoding/binary"
 // source). The zero value has none.
 type goFuncs struct {
 	b     []byte // the section
-	text  Vaddr  // what starts are distances from
+	text  Vaddr  // the address that starts are relative to
 	n     uint64
 	names uint64 // offset of the names
+	pcs   uint64 // offset of the tables by address; it may be past the end
+	quant uint64 // what these tables count addresses in
 	tab   []byte // n pairs of u32: start, offset in tab of the rest; and the last end
 	flags int    // offset of the flags in that rest
 }
@@ -17,7 +19,7 @@ type goFuncs struct {
 // goFuncFlagAsm marks what the assembler made (internal/abi.FuncFlagAsm).
 const goFuncFlagAsm = 1 << 2
 
-// goFuncs finds the table; n is 0 where there is none that is known.
+// goFuncs finds the table. n is 0 if there is none, or its version isn't known.
 func (im *image) goFuncs() (t goFuncs) {
 	s := im.section(".gopclntab")
 	if s == nil {
@@ -42,21 +44,30 @@ func (im *image) goFuncs() (t goFuncs) {
 		// files it is a relocation.
 		text = sec.addr
 	}
-	t = goFuncs{b: b, text: text, n: n, names: names, tab: b[funcs:], flags: 41}
+	t = goFuncs{b: b, text: text, n: n, names: names, pcs: le.Uint64(b[56:]), quant: uint64(b[6]), tab: b[funcs:], flags: 41}
 	if magic == goMagic118 {
 		t.flags = 37 // before it came the line of the function's start
 	}
 	return t
 }
 
-// at gives the i-th function: where it starts and ends, and where in tab its
+// goFunctions returns the file's table, which is read once.
+func (f *File) goFunctions() goFuncs {
+	return f.goTable.get(func() (t goFuncs) {
+		var err error
+		defer rescue(f.Path, &err)
+		return f.im.goFuncs()
+	})
+}
+
+// at returns the i-th function: where it starts and ends, and where in tab its
 // description is.
 func (t *goFuncs) at(i uint64) (start, end Vaddr, rest uint64) {
 	le := binary.LittleEndian
 	return t.text + Vaddr(le.Uint32(t.tab[i*8:])), t.text + Vaddr(le.Uint32(t.tab[i*8+8:])), uint64(le.Uint32(t.tab[i*8+4:]))
 }
 
-// GoKind is where a function of a file comes from that Go's linker made.
+// GoKind says where a function comes from, in a file that Go's linker made.
 type GoKind uint8
 
 // The kinds. What Go's compiler made keeps to Go's internal calling convention,
@@ -70,11 +81,7 @@ const (
 
 // GoKind says where the function that starts at v comes from.
 func (f *File) GoKind(v Vaddr) GoKind {
-	t := f.goTable.get(func() (t goFuncs) {
-		var err error
-		defer rescue(f.Path, &err)
-		return f.im.goFuncs()
-	})
+	t := f.goFunctions()
 	if t.n == 0 {
 		return GoUnknown
 	}

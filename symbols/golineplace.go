@@ -97,7 +97,7 @@ func (t *goLines) fileLines(name string, at map[int]uint64) (file string, err er
 	return file, err
 }
 
-// eachFile gives the names of all files of which there is code.
+// eachFile calls do once with the name of each file of which there is code.
 func (t *goLines) eachFile(do func(name string)) {
 	seen := map[uint32]bool{}
 	_ = t.each(func(fn *goFunc) error {

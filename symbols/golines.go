@@ -12,9 +12,9 @@ import (
 // and runtime/symtab.go in Go's source).
 type goLines struct {
 	goFuncs
-	files, units, pcs, quant uint64 // offsets in b: names of files, units' lists of them, tables by address; and what these count in
-	size                     uint64 // of the code behind text
-	trees                    []byte // what the runtime calls go:func.*, where inlined calls are; nil: not found
+	files, units uint64 // offsets in b: names of files, units' lists of them
+	size         uint64 // of the code behind text
+	trees        []byte // what the runtime calls go:func.*, where inlined calls are; nil: not found
 }
 
 // goRow is a run of code of one line.
@@ -52,7 +52,7 @@ func (im *image) goLines() *goLines {
 		return nil
 	}
 	le := binary.LittleEndian
-	t.quant, t.units, t.files, t.pcs = uint64(t.b[6]), le.Uint64(t.b[40:]), le.Uint64(t.b[48:]), le.Uint64(t.b[56:])
+	t.units, t.files = le.Uint64(t.b[40:]), le.Uint64(t.b[48:])
 	if size := uint64(len(t.b)); t.units > size || t.files > size || t.pcs > size || t.quant == 0 {
 		return nil
 	}
@@ -88,7 +88,7 @@ type goFunc struct {
 	rest       uint64 // offset in tab of its description
 }
 
-// function gives the i-th function; ok is false where its description is cut.
+// function returns the i-th function; ok is false where its description is cut.
 func (t *goLines) function(i uint64) (fn goFunc, ok bool) {
 	start, end, rest := t.at(i)
 	fn = goFunc{uint32(start - t.text), uint32(end - t.text), rest}

@@ -10,7 +10,7 @@ import (
 // source, since 1.20).
 type goCall struct{ name, parent uint32 }
 
-// call gives an inlined call of a function by its number.
+// call returns an inlined call of a function by its number.
 func (t *goLines) call(fn *goFunc, i int32) (c goCall, ok bool) {
 	_, list, ok := t.treeTable(fn)
 	at := uint64(list) + uint64(i)*goCallSize

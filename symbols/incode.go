@@ -8,7 +8,7 @@ import (
 // scanned is how much of a file's code is looked through at once.
 const scanned = 1 << 20
 
-// inCode gives the addresses in the file's code at which bytes stand, wherever
+// inCode returns the addresses in the file's code at which bytes stand, wherever
 // instructions start.
 func (f *File) inCode(pattern []byte) iter.Seq[Vaddr] {
 	return func(yield func(Vaddr) bool) {

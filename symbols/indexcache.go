@@ -16,15 +16,15 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Bounds on the folder of what was worked out of files, in bytes: one index, and
-// all together; all sections that were unpacked. The oldest go first.
+// Bounds on the folder of indexes and unpacked sections, in bytes: for one index, for all indexes, and for all
+// sections. The oldest files are removed first.
 const (
 	maxIndex        = 128 << 20
 	maxIndexes      = 512 << 20
 	maxKeptSections = 3 << 30
 )
 
-// cacheDir is the folder of what is kept; "" where there is none.
+// cacheDir is the folder in which files are kept; "" if there is none.
 func (d finder) cacheDir() string {
 	if d.index != "" {
 		return d.index
@@ -95,7 +95,7 @@ func mapKept(path string, most int64) ([]byte, error) {
 	}
 	b, err := syscall.Mmap(int(r.Fd()), 0, int(st.Size()), syscall.PROT_READ, syscall.MAP_PRIVATE)
 	if now := time.Now(); err == nil && now.Sub(st.ModTime()) > 24*time.Hour {
-		_ = os.Chtimes(path, now, now) // it is in use: others go first
+		_ = os.Chtimes(path, now, now) // marks it as used, so that others are removed first
 	}
 	return b, err
 }
@@ -225,7 +225,7 @@ func (k *keptSection) save(r io.Reader) ([]byte, error) {
 		err = os.Rename(f.Name(), k.path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error that is told is that of before
+		_ = os.Remove(f.Name()) // the error that is returned is the first one
 		return nil, err
 	}
 	if b := k.load(); b != nil {
@@ -257,7 +257,7 @@ func releaser(all []byte, base uint64) func(from, to uint64) {
 	return func(from, to uint64) {
 		lo, hi := (base+from)/page*page, (base+to)/page*page
 		if lo < hi && hi <= uint64(len(all)) {
-			_ = syscall.Madvise(all[lo:hi], syscall.MADV_DONTNEED) // what stays costs memory alone
+			_ = syscall.Madvise(all[lo:hi], syscall.MADV_DONTNEED) // a failure only costs memory
 		}
 	}
 }

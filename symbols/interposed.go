@@ -1,6 +1,6 @@
 package symbols
 
-// Interposed gives the module whose function of a place's name the program's
+// Interposed returns the module whose function of a place's name the program's
 // dynamic linking takes instead of that of the place's module: the first in the
 // order of lookup that exports the name, where that is another one (ld.so(8),
 // LD_PRELOAD; an allocator that a program is linked with). It is nil where there

@@ -16,8 +16,8 @@ const (
 	LeadCall     Leads = 1 << iota // a call instruction
 	LeadJump                       // an unconditional jump from elsewhere
 	LeadBranch                     // a conditional jump from elsewhere
-	LeadTaken                      // its address stands in data, or is an operand: anything may call it
-	LeadExported                   // the dynamic symbols have its address: who looks for its name may call it
+	LeadTaken                      // its address is in data or an operand, so any code may call it
+	LeadExported                   // a dynamic symbol has its address, so other modules may call it by name
 )
 
 // Leads says what leads to an address at which a range of unwinding information starts; 0 if
@@ -67,7 +67,7 @@ func (f *File) findLeads() (out []Leads) {
 type leadFinder struct {
 	ranges []fde
 	out    []Leads
-	fixed  bool // the file lies where it says: its addresses are operands of 32 bits, too
+	fixed  bool // the file is not position-independent: operands of 32 bits may be its addresses
 }
 
 func (l *leadFinder) mark(v Vaddr, how Leads) {

@@ -73,7 +73,7 @@ func TestLineGlobs(t *testing.T) {
 		}
 		var le *LineError
 		_, err = s.Resolve(Place{Kind: PlaceLine, File: src, Lines: "9???"})
-		if !errors.As(err, &le) || le.After != list[0].Line || le.Before != list[len(list)-1].Line || !strings.Contains(err.Error(), "first line that has some") {
+		if !errors.As(err, &le) || le.After != list[0].Line || le.Before != list[len(list)-1].Line || !strings.Contains(err.Error(), "first line with code") {
 			t.Errorf("%s: lines that are not there: %v", o, err)
 		}
 	}

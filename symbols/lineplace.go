@@ -101,7 +101,7 @@ func (s *Space) noSource(p Place, list []*Module) error {
 				all = append(all, n)
 			}
 		}
-		// What can't be read has no names to offer.
+		// A module that can't be read offers no names.
 		err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 			for _, u := range d.Units() {
 				add(u.Name())
@@ -122,7 +122,7 @@ func (s *Space) lineSites(m *Module, at []lineStart, p Place) ([]Site, error) {
 	for _, start := range at {
 		site, err := s.siteAt(m.Addr(Vaddr(start.at)), p.String())
 		if err != nil && p.Lines != "" {
-			continue // a row of code that isn't there doesn't spoil the others
+			continue // one row of code that isn't mapped must not make the others fail
 		}
 		if err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func (s *Space) resolveFuncLine(p Place, list []*Module) ([]Site, error) {
 		if err != nil {
 			err = fmt.Errorf("find %s: %w", p, err)
 			if p.IsGlob() {
-				missing = cmp.Or(missing, err) // one of unknown source doesn't spoil the others
+				missing = cmp.Or(missing, err) // a function of unknown source must not make the others fail
 				continue
 			}
 			return nil, err

@@ -9,7 +9,7 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// lineSearch looks for the code of a line.
+// lineSearch searches the code of a line, or of the lines that a glob matches.
 type lineSearch struct {
 	d     *debuginfo.Data
 	line  int
@@ -28,9 +28,11 @@ type lineStart struct {
 	at   uint64
 	line int
 	of   debuginfo.Ref // the function or inlined instance in whose source the line is; zero: not told
+	// within says that the run has begun before, and discriminators tell its parts apart.
+	within bool
 }
 
-// wants reports whether a line is looked for.
+// wants reports whether a line is searched.
 func (s *lineSearch) wants(line int) bool {
 	if s.glob == "" {
 		return line == s.line
@@ -38,7 +40,7 @@ func (s *lineSearch) wants(line int) bool {
 	return line >= s.first && matchPattern(s.glob, strconv.Itoa(line-s.first))
 }
 
-// units goes through the line tables of the units that speak of the file.
+// units searches the line tables of the units that name the file.
 func (s *lineSearch) units(list []*debuginfo.Unit) {
 	for _, u := range list {
 		any := false
@@ -58,26 +60,30 @@ func (s *lineSearch) units(list []*debuginfo.Unit) {
 	}
 }
 
-// table takes the first row of each run of rows of the line.
+// table takes the rows of the line: of each run of them whose parts discriminators tell apart the first, and
+// of others all, as each may be in another block.
 func (s *lineSearch) table(t *debuginfo.LineTable, want []bool) {
-	last := 0
+	last, any := 0, false // the line of the row before, and whether its run has begun
 	for _, r := range t.Rows {
 		if r.End || int(r.File) >= len(want) || !want[r.File] {
 			last = 0
 			continue
 		}
 		line := int(r.Line)
+		before := last
+		any = any && line == before
+		last = line
 		if !r.Stmt || line == 0 || s.in != nil && !covered(s.in, r.Addr) {
 			continue
 		}
-		if s.take(line) && last != line {
-			s.found = append(s.found, lineStart{at: r.Addr, line: line})
+		if again := line == before && r.Parts; s.take(line) && !(again && any) {
+			s.found = append(s.found, lineStart{at: r.Addr, line: line, within: again})
 		}
-		last = line
+		any = true
 	}
 }
 
-// take reports whether a line with code is looked for, and keeps the nearest ones.
+// take reports whether a line with code is searched, and otherwise notes it if it is the nearest before or after.
 func (s *lineSearch) take(line int) bool {
 	switch {
 	case s.wants(line):
@@ -104,10 +110,11 @@ func covered(list []debuginfo.Range, pc uint64) bool {
 	return false
 }
 
-// places chooses one address of each line for each function and inlined
-// instance: the lowest of the part that the function is entered at, and of those
-// apart from it (.cold), which rarely run, only where there is no other. They are in
-// order, each once.
+// places chooses one address of each line for each function, inlined instance and
+// block, as gdb does: the lowest of the part that the function is entered at, and of those
+// apart from it (.cold), which rarely run, only where there is no other. Go's blocks don't
+// count, as with delve. Starts within a run count only where the function has no other of
+// the line. They are in order, each once.
 func (s *lineSearch) places() []lineStart {
 	byPlace := func(x, y lineStart) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.line, y.line)) }
 	slices.SortFunc(s.found, byPlace)
@@ -117,15 +124,23 @@ func (s *lineSearch) places() []lineStart {
 		line  int
 	}
 	seen := map[home]bool{}
-	var out, apart []lineStart
+	has := map[home]bool{} // the functions that have a place of the line
+	var out, apart, within []lineStart
 	take := func(start lineStart, scopes []debuginfo.Entry) {
 		in := home{line: start.line}
 		for _, e := range scopes {
-			if e.Tag() != dwarf.TagLexDwarfBlock {
+			if e.Tag() != dwarf.TagLexDwarfBlock || !e.Unit().Language().IsGo() {
 				in.entry = e.Ref()
 			}
 		}
 		start.of = s.around(scopes, start.line)
+		if len(scopes) > 0 {
+			function := home{scopes[0].Ref(), start.line}
+			if start.within && has[function] {
+				return
+			}
+			has[function] = true
+		}
 		if !in.entry.IsZero() {
 			if seen[in] {
 				return
@@ -136,20 +151,23 @@ func (s *lineSearch) places() []lineStart {
 	}
 	s.locate()
 	for _, start := range s.found {
-		if scopes := s.d.Scopes(start.at); isApart(scopes, start.at) {
+		switch scopes := s.d.Scopes(start.at); {
+		case start.within:
+			within = append(within, start)
+		case isApart(scopes, start.at):
 			apart = append(apart, start)
-		} else {
+		default:
 			take(start, scopes)
 		}
 	}
-	for _, start := range apart {
+	for _, start := range slices.Concat(apart, within) {
 		take(start, s.d.Scopes(start.at))
 	}
 	slices.SortFunc(out, byPlace)
 	return slices.CompactFunc(out, func(x, y lineStart) bool { return x.at == y.at })
 }
 
-// locate has the units of all that was found looked for at once.
+// locate finds the units of all line starts in one pass.
 func (s *lineSearch) locate() {
 	var all []uint64
 	for _, start := range s.found {
@@ -158,8 +176,7 @@ func (s *lineSearch) locate() {
 	s.d.Locate(all)
 }
 
-// isApart reports an address in a part of its function other than the one that is
-// entered.
+// isApart reports whether an address is in a part of its function that is apart from its entry (.cold).
 func isApart(scopes []debuginfo.Entry, at uint64) bool {
 	for i := range scopes {
 		if scopes[i].Tag() != dwarf.TagSubprogram {
@@ -176,9 +193,8 @@ func isApart(scopes []debuginfo.Entry, at uint64) bool {
 	return false
 }
 
-// around is the one of the scopes of an address in whose source a line is: of
-// functions of the file the last that begins before it. What one line has of
-// several is the innermost's.
+// around returns the scope of an address in whose source a line is: of the scopes in the file, the last that
+// begins before the line. If several begin on one line, it is the innermost.
 func (s *lineSearch) around(scopes []debuginfo.Entry, line int) (of debuginfo.Ref) {
 	last := 0
 	for i := range scopes {

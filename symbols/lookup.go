@@ -19,7 +19,7 @@ type nameIndex struct {
 // index 40 ms and 15 MB.
 const scansBeforeIndex = 12
 
-// Lookup gives the symbols of a name, the one that the name alone means first:
+// Lookup returns the symbols of a name, the one that the name alone means first:
 // the current version before old ones, exported before local. A name may be
 //
 //   - as in the file: open, _ZN2ns1fEi

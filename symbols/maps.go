@@ -29,7 +29,7 @@ type Mapping struct {
 // Contains reports whether a lies in the mapping.
 func (m Mapping) Contains(a Addr) bool { return m.Start <= a && a < m.End }
 
-// Perms gives the permissions as /proc/PID/maps prints them, such as "r-xp".
+// Perms returns the permissions as /proc/PID/maps prints them, such as "r-xp".
 func (m Mapping) Perms() string {
 	b := []byte("----")
 	set := func(i int, on bool, c byte) {

@@ -22,10 +22,10 @@ type Module struct {
 	deleted  bool
 }
 
-// Addr gives where the process has what the file has at v.
+// Addr returns where the process has what the file has at v.
 func (m *Module) Addr(v Vaddr) Addr { return Addr(uint64(v) + m.Bias) }
 
-// Vaddr gives where the file has what the process has at a.
+// Vaddr returns where the file has what the process has at a.
 func (m *Module) Vaddr(a Addr) Vaddr { return Vaddr(uint64(a) - m.Bias) }
 
 // Contains reports whether one of the module's mappings holds the address.
@@ -105,7 +105,7 @@ func shortName(name string) string {
 	return name
 }
 
-// FindModule gives the modules that answer to a name, in the order in which
+// FindModule returns the modules that answer to a name, in the order in which
 // the process mapped them: a path, a file name (libc.so.6, libc-2.36.so), a
 // soname, or its short form (libc; libglib-2.0 or libglib). Where several kinds
 // match, only the modules of the best kind are given. A path that is a link to a
@@ -149,6 +149,30 @@ func (s *Space) FindModule(name string) []*Module {
 	}
 	return nil
 }
+
+// FindModules is FindModule for names that may be shell patterns: where no module
+// answers to the name itself, it gives those whose file name or soname matches, or
+// whose path does if the pattern has a slash.
+func (s *Space) FindModules(name string) []*Module {
+	list := s.FindModule(name)
+	if list != nil || !wildModule(name) {
+		return list
+	}
+	for _, m := range s.Modules() {
+		if strings.ContainsRune(name, '/') {
+			if matchPattern(name, m.Path) {
+				list = append(list, m)
+			}
+		} else if matchPattern(name, m.Name) || m.File.Soname != "" && matchPattern(name, m.File.Soname) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// wildModule reports whether a module's name is written as a shell pattern. The
+// brackets of [vdso] make none.
+func wildModule(name string) bool { return strings.ContainsAny(name, "*?") }
 
 // calledAs reports whether the process was started under a name: the last part
 // of its argv[0], which differs from its file's name where that was reached

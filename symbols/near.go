@@ -19,6 +19,9 @@ func (s *Space) notFound(p Place, list []*Module) error {
 	}
 	if p.Module != "" && len(list) > 0 {
 		e.Where = list[0].Name
+		if len(list) > 1 && wildModule(p.Module) {
+			e.Where = p.Module // the names of all are searched
+		}
 	}
 	for _, m := range list {
 		if (m.Main || p.Module != "") && p.File == "" && m.File.tables().stripped && m.Name != "[vdso]" {
@@ -73,7 +76,7 @@ func (s *Space) elsewhere(p Place, list []*Module) []string {
 	return out
 }
 
-// fullNames gives up to n names of functions that end in name behind what their
+// fullNames returns up to n names of functions that end in name behind what their
 // language puts before it: namespaces, classes, a package. They are accepted as
 // places.
 func fullNames(name string, list []*Module, n int) []string {
@@ -117,7 +120,7 @@ func fullNames(name string, list []*Module, n int) []string {
 	return out
 }
 
-// nearest gives up to n of the names that differ least from name.
+// nearest returns up to n of the names that differ least from name.
 func nearest(name string, all []string, n int) []string {
 	if len(name) > maxNearLength || name == "" {
 		return nil
@@ -129,8 +132,7 @@ func nearest(name string, all []string, n int) []string {
 	return near.best(n)
 }
 
-// nearby gathers the names that differ little from one: in a third of its letters
-// at most.
+// nearby collects the names that differ from a name in at most a third of its letters.
 type nearby struct {
 	name  string
 	limit int
@@ -146,7 +148,7 @@ type near struct {
 
 func newNearby(name string) *nearby { return &nearby{name: name, limit: max(1, len(name)/3)} }
 
-// look takes a name if it is near enough, and reports it.
+// look adds a name if it is near enough, and reports whether it is.
 func (n *nearby) look(other string) bool {
 	d, ok := n.rows.distance(n.name, other, n.limit)
 	if ok {
@@ -155,8 +157,8 @@ func (n *nearby) look(other string) bool {
 	return ok
 }
 
-// best gives the count names that differ least; where they differ alike, those
-// that begin alike come first.
+// best returns the count names that differ least. Among names that differ in as many letters, those with the longer
+// common prefix come first.
 func (n *nearby) best(count int) []string {
 	slices.SortFunc(n.found, func(x, y near) int {
 		return cmp.Or(cmp.Compare(x.distance, y.distance),
@@ -169,7 +171,7 @@ func (n *nearby) best(count int) []string {
 	return out
 }
 
-// nearNames gives up to n names of functions in the modules that differ least
+// nearNames returns up to n names of functions in the modules that differ least
 // from name.
 func nearNames(name string, list []*Module, n int) []string {
 	if n <= 0 || len(name) > maxNearLength || name == "" {
@@ -220,7 +222,7 @@ func nearReadable(name string, list []*Module, n int) []string {
 					continue
 				}
 				if !rows.resembles(raw, last, max(1, len(name)/3)) {
-					continue // to make it readable takes much longer
+					continue // demangling it would take much longer
 				}
 				bare, ok := bareName(raw)
 				if !ok || seen[bare] {
@@ -271,16 +273,14 @@ func (r *distanceRows) resembles(raw, name string, limit int) bool {
 	return false
 }
 
-// maxNearReadable bounds how many names are made readable for a suggestion:
-// half a second's.
+// maxNearReadable bounds the number of names that are demangled for a suggestion. So many take half a second.
 const maxNearReadable = 100_000
 
 // distanceRows are the rows that distance works in, kept between calls.
 type distanceRows struct{ prev2, prev, row [maxNearLength*2 + 1]int }
 
-// distance counts the letters that must be put in, left out, replaced or
-// swapped with their neighbour to turn a into b; ok is false when it is more
-// than limit.
+// distance returns the number of letters that must be inserted, removed, replaced, or swapped with their neighbour, to
+// turn a into b. ok is false if it is more than limit.
 func (r *distanceRows) distance(a, b string, limit int) (d int, ok bool) {
 	if len(b) >= len(r.row) {
 		return 0, false
@@ -313,7 +313,7 @@ func (r *distanceRows) distance(a, b string, limit int) (d int, ok bool) {
 	return r.prev[len(b)], r.prev[len(b)] <= limit
 }
 
-// commonPrefix gives how many bytes two names begin with alike.
+// commonPrefix returns the length in bytes of the longest common prefix of two names.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {

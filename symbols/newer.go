@@ -5,10 +5,9 @@ import (
 	"path/filepath"
 )
 
-// NewerSource names the source file of the code at a site if it was written after
-// the module's file: its lines may be others than those that were compiled. ""
-// is none: it is older, isn't on this machine, or nobody knows it. It looks at
-// the file's time, which may take as long as its file system takes.
+// NewerSource returns the source file of the code at a site if it was written to after the module was built: its lines
+// may differ from those that were compiled. It returns "" if the source file is older, isn't on this
+// machine, or isn't known. It reads the file's time, which may take as long as the file system takes.
 func (s *Space) NewerSource(site Site) string {
 	if site.Module == nil {
 		return ""

@@ -11,7 +11,7 @@ import (
 // matchPattern reports whether the whole name matches a shell pattern.
 func matchPattern(pattern, name string) bool { return glob.Match(pattern, name, "!^") }
 
-// Glob gives the functions whose name, as in the file or readable, matches a
+// Glob returns the functions whose name, as in the file or readable, matches a
 // shell pattern: one symbol per address, by address. PLT stubs are not among
 // them; ranges without a name are under FDE_0xVADDR.
 //
@@ -62,7 +62,7 @@ func (f *File) Glob(pattern string) []Symbol {
 	return firstAt(out)
 }
 
-// firstAt gives of the symbols of each address the one that it is called by, in order of
+// firstAt returns, for each address, the symbol that it is called by, in order of
 // address.
 func firstAt(list []Symbol) []Symbol {
 	order := make([]int32, len(list)) // symbols are large

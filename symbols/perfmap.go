@@ -62,10 +62,9 @@ type perfLine struct {
 	name       string
 }
 
-// NameAt names an address as Symbolize does (SymbolizeShort, if short), and code of
-// which no file knows by what the process itself says of it in /tmp/perf-PID.map, or in a
-// dump that it has mapped.
-// It may read that file: it isn't for the goroutine that traces.
+// NameAt names an address as Symbolize does (SymbolizeShort, if short). Code that no file has gets the name that the
+// process itself has written to /tmp/perf-PID.map, or to a dump that it has mapped. NameAt may read that
+// file, so the goroutine that traces must not call it.
 func (s *Space) NameAt(a Addr, short bool) (name string, off, size uint64, m *Module, ok bool) {
 	if short {
 		name, off, size, m, ok = s.SymbolizeShort(a)
@@ -92,8 +91,8 @@ func (s *Space) NameAt(a Addr, short bool) (name string, off, size uint64, m *Mo
 	return "", 0, 0, nil, false
 }
 
-// Renamed counts how often the names have changed that NameAt gives for code of
-// which no file knows: who remembers names asks for them again then.
+// Renamed returns the number of times that NameAt's names for code without a file have changed. A caller that keeps
+// names must then ask for them again.
 func (s *Space) Renamed() uint64 {
 	for _, p := range []*perfMap{&s.perf, &s.jit} {
 		if p.next.Load() != 0 {
@@ -132,8 +131,8 @@ func (p *perfMap) look(pid int, due *atomic.Int64) {
 	p.soon.Store(now.Add(soon).UnixNano())
 }
 
-// refresh reads the file as far as it is new, and reports whether it was. A file that
-// can't be had leaves what is known: the process may have ended, and taken it along.
+// refresh reads the new part of the file, and reports whether there was one. If the file can't be opened, the known names
+// stay, because the process may have ended and removed it.
 func (p *perfMap) refresh(pid int) bool {
 	f, info, err := openPerfMap(pid)
 	if err != nil {
@@ -176,8 +175,8 @@ func (p *perfMap) refresh(pid int) bool {
 // maxPerfEnd is how many bytes show that a file only grew.
 const maxPerfEnd = 256
 
-// goesOn reports whether what was read of the file last is there still. The JVM writes
-// its map anew each time that it is asked for it.
+// goesOn reports whether the file still has the bytes that were read last. The JVM writes its map anew each time that it
+// is asked for it.
 func (p *perfMap) goesOn(f io.ReaderAt) bool {
 	b := make([]byte, len(p.end))
 	n, _ := f.ReadAt(b, p.read-int64(len(b)))
@@ -200,8 +199,8 @@ func appendPerfLines(lines []perfLine, text string) []perfLine {
 	return lines
 }
 
-// paint works out which line is right where: from the last to the first, each takes
-// what none has yet. free leads over what is taken.
+// paint computes which line is valid for which addresses. From the last line to the first, each gets the addresses that no
+// later one has.
 func (p *perfMap) paint() {
 	p.bounds = make([]Addr, 0, 2*len(p.lines))
 	for i := range p.lines {
@@ -233,7 +232,7 @@ func (p *perfMap) paint() {
 	}
 }
 
-// at gives the line that is right at an address.
+// at returns the line that is valid at an address.
 func (p *perfMap) at(a Addr) (perfLine, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,7 +246,7 @@ func (p *perfMap) at(a Addr) (perfLine, bool) {
 	return p.lines[p.owner[i]], true
 }
 
-// errForeignMap says that a map isn't believed.
+// errForeignMap says that a map isn't trusted.
 var errForeignMap = errors.New("is of another user, of an earlier process, or a link")
 
 // openPerfMap opens a process's map.
@@ -259,8 +258,7 @@ func openPerfMap(pid int) (*os.File, fs.FileInfo, error) {
 	return openForeign(pid, "/tmp/perf-"+ownNumber(pid, status)+".map", status)
 }
 
-// ownNumber is the number that a process has for itself, which files are named by that it
-// writes.
+// ownNumber is the number of a process in its own pid namespace, by which it names files.
 func ownNumber(pid int, status procfs.Status) string {
 	if n, nested := status.InnerNumber(); nested {
 		return strconv.FormatUint(uint64(n), 10)
@@ -268,11 +266,10 @@ func ownNumber(pid int, status procfs.Status) string {
 	return strconv.Itoa(pid)
 }
 
-// openForeign opens a file that names a process's code, by its path in the process's own
-// root, if it is believed.
+// openForeign opens a file that names a process's code, by its path in the process's root directory, if it is trusted.
 func openForeign(pid int, path string, status procfs.Status) (*os.File, fs.FileInfo, error) {
 	root := procfs.Image(pid).Path("root")
-	// A link of that name would lead to what its maker chose.
+	// A symbolic link could lead to any file.
 	named, err := untrusted.Within(func() (fs.FileInfo, error) { return os.Lstat(root + path) })
 	if err != nil {
 		return nil, nil, err

@@ -56,18 +56,18 @@ type Place struct {
 // NoData is the Value of a PlaceData that watches nothing yet: -1.
 const NoData = ^uint64(0)
 
-// IsGlob reports whether the symbol, or the line, is a shell pattern that may
-// name several.
+// IsGlob reports whether the symbol, its module or the line is a shell pattern that
+// may name several.
 // A name that holds pattern characters because C++ or Rust put them there
 // ("operator*", "operator[]", "foo<int*>") is still matched literally first.
 func (p Place) IsGlob() bool {
 	if p.Kind == PlaceUSDT {
 		return strings.ContainsAny(p.Provider+p.Symbol, "*?[")
 	}
-	return p.Lines != "" || (p.Kind == PlaceSymbol || p.Kind == PlaceLine) && strings.ContainsAny(p.Symbol, "*?[")
+	return p.Lines != "" || p.Kind == PlaceSymbol && wildModule(p.Module) || (p.Kind == PlaceSymbol || p.Kind == PlaceLine) && strings.ContainsAny(p.Symbol, "*?[")
 }
 
-// String gives the place in the form that the definition language takes back,
+// String returns the place in the form that the definition language takes back,
 // without %return.
 func (p Place) String() string {
 	var b strings.Builder

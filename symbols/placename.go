@@ -40,7 +40,7 @@ func (f *File) PlaceNames(raw bool, accept func(Place) bool) *PlaceNames {
 func (n *PlaceNames) add(s Symbol) {
 	if !n.raw && strings.HasPrefix(s.Name, "_R") {
 		if short := (Place{Symbol: s.Short()}); short.Symbol != demangleName(s.Name) {
-			n.at[short] = severalFuncs // whatever else is called so, this is too
+			n.at[short] = severalFuncs // this function has the name, too, besides any other
 		}
 	}
 	for _, form := range n.forms(&s) {

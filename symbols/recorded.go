@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Recorded is a file as a process had it mapped, that may be gone.
+// Recorded is a file as a process had it mapped. The process may be gone.
 type Recorded struct {
 	Path    string
 	BuildID string
@@ -48,7 +48,7 @@ func (c *Cache) OpenRecorded(list []Recorded, told []Told) (s *Space, missing []
 	return s, missing
 }
 
-// toldAt names an address by what was told.
+// toldAt names an address by the recorded names.
 func (s *Space) toldAt(a Addr) (t Told, ok bool) {
 	n, exact := slices.BinarySearchFunc(s.told, a, func(t Told, a Addr) int { return cmp.Compare(t.Start, a) })
 	if !exact {

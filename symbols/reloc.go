@@ -6,7 +6,7 @@ import (
 )
 
 // relocation is one of the dynamic linker's tasks that put a function's
-// address, or a variable's copy, somewhere.
+// address, a variable's copy, or where a thread-local variable is, somewhere.
 type relocation struct {
 	typ    elf.R_X86_64
 	slot   Vaddr  // where
@@ -25,7 +25,8 @@ func (im *image) relocations(dyn map[elf.DynTag]uint64, table *table) []relocati
 			info := le.Uint64(b[8:])
 			r := relocation{typ: elf.R_X86_64(info & 0xffffffff), slot: Vaddr(le.Uint64(b)), addend: Vaddr(le.Uint64(b[16:]))}
 			switch r.typ {
-			case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_64, elf.R_X86_64_COPY, elf.R_X86_64_IRELATIVE:
+			case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_64, elf.R_X86_64_COPY, elf.R_X86_64_IRELATIVE,
+				elf.R_X86_64_DTPMOD64, elf.R_X86_64_TPOFF64, elf.R_X86_64_TLSDESC:
 			default:
 				continue
 			}
@@ -59,6 +60,8 @@ func (im *image) relocations(dyn map[elf.DynTag]uint64, table *table) []relocati
 	return out
 }
 
+const mostStub = 16 // bytes of a PLT stub, at most
+
 // pltStubs finds the stubs of the PLT sections: code that jumps through a slot
 // which a relocation fills with a named function's address. endbr64 and bnd
 // may stand before the jump.
@@ -79,7 +82,7 @@ func (im *image) pltStubs(relocs []relocation) []Symbol {
 		if err != nil || b == nil {
 			continue
 		}
-		step := 16
+		step := mostStub
 		if name == ".plt.got" && s.entsize == 8 {
 			step = 8
 		}

@@ -3,12 +3,9 @@ package symbols
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"kprobe/symbols/debuginfo"
 )
@@ -46,8 +43,7 @@ func (s *Space) Resolve(p Place) ([]Site, error) {
 	return nil, fmt.Errorf("find %s: unknown form of a place", p)
 }
 
-// functionLines reads MOD:PATTERN as FUNC:LINES, which has the same form where
-// the pattern is one of digits.
+// functionLines reads MOD:PATTERN as FUNC:LINES. Both have the same form if the pattern matches digits.
 func functionLines(p Place) (lines Place, ok bool) {
 	if p.Module == "" || p.File != "" || p.Offset != 0 || !strings.ContainsAny(p.Symbol, "*?[") ||
 		strings.Trim(p.Symbol, "0123456789*?[]-!^") != "" {
@@ -63,21 +59,33 @@ func one(site Site, err error) ([]Site, error) {
 	return []Site{site}, nil
 }
 
-// modulesFor gives the modules in which a place is looked for.
+// modulesFor returns the modules in which a place is looked for.
 func (s *Space) modulesFor(name string) ([]*Module, error) {
 	if name == "" {
 		return s.Modules(), nil
 	}
-	list := s.FindModule(name)
+	list := s.FindModules(name)
 	if list == nil {
 		return nil, s.notMapped(name)
 	}
 	return list, nil
 }
 
+// oneModule is modulesFor for what only a name finds, no pattern: addresses as in
+// a file, and data.
+func (s *Space) oneModule(name string) ([]*Module, error) {
+	if name == "" {
+		return s.Modules(), nil
+	}
+	if list := s.FindModule(name); list != nil {
+		return list, nil
+	}
+	return nil, s.notMapped(name)
+}
+
 // resolveNumber finds MOD:0xVADDR and PATH:0xOFFSET.
 func (s *Space) resolveNumber(p Place) ([]Site, error) {
-	list, err := s.modulesFor(p.Module)
+	list, err := s.oneModule(p.Module)
 	if err != nil {
 		return nil, err
 	}
@@ -87,12 +95,12 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 		if p.Kind == PlaceOffset {
 			var ok bool
 			if v, ok = m.File.OffToVaddr(Off(p.Value)); !ok {
-				return nil, &NotCodeError{Place: p.String(), Addr: 0, Lies: fmt.Sprintf("no loaded part of %s", m.Name)}
+				return nil, &NotCodeError{Place: p.String(), Addr: 0, Lies: "the offset is in no loaded part of " + m.Name}
 			}
 		}
 		site, err := s.siteAt(m.Addr(v), p.String())
 		if err == nil && site.Module != m {
-			err = &NotCodeError{Place: p.String(), Addr: m.Addr(v), Lies: "is no code of " + m.Name}
+			err = &NotCodeError{Place: p.String(), Addr: m.Addr(v), Lies: "is not in code of " + m.Name}
 		}
 		if err != nil {
 			return nil, err
@@ -100,7 +108,7 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 		if p.RefCtr != 0 {
 			var ok bool
 			if site.Semaphore, ok = m.File.OffToVaddr(p.RefCtr); !ok {
-				return nil, &NotCodeError{Place: p.String(), Lies: fmt.Sprintf("a reference counter at %#x, which is in no loaded part of %s", uint64(p.RefCtr), m.Name)}
+				return nil, &NotCodeError{Place: p.String(), Lies: fmt.Sprintf("its reference counter, %#x, is in no loaded part of %s", uint64(p.RefCtr), m.Name)}
 			}
 		}
 		out = append(out, site)
@@ -115,6 +123,9 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 	}
 	if p.Symbol == "" {
 		return nil, s.notFound(p, list)
+	}
+	if wildModule(p.Module) && len(s.FindModule(p.Module)) == 0 {
+		return s.resolveInEach(p, list)
 	}
 	var data *Module
 	var object Symbol
@@ -165,9 +176,9 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 	}
 	if data != nil {
 		if object.Kind == KindTLS { // its value is an offset, no address
-			return nil, &NotCodeError{Place: p.String(), Lies: "a thread-local variable of that name in " + data.Name}
+			return nil, &NotCodeError{Place: p.String(), Lies: "it is a thread-local variable of " + data.Name + ", and only code can be probed"}
 		}
-		lies := fmt.Sprintf("lies the data object %s of %s", object.Name, data.Name)
+		lies := fmt.Sprintf("is in the data object %s of %s", object.Name, data.Name)
 		return nil, &NotCodeError{Place: p.String(), Addr: data.Addr(object.Vaddr), Lies: lies}
 	}
 	return nil, s.notFound(p, list)
@@ -182,7 +193,7 @@ func (f *File) lookupIn(p Place) []Symbol {
 	if out := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return !sameSource(s.File, p.File) }); len(out) > 0 {
 		return out
 	}
-	if len(found) > 0 && !strings.Contains(p.Symbol, "@") { // SYM@VERSION, or SYM@plt, taken for a file
+	if len(found) > 0 && !strings.Contains(p.Symbol, "@") { // SYM@VERSION or SYM@plt was parsed as SYM@FILE
 		if out := f.lookupRaw(p.Symbol + "@" + p.File); out != nil {
 			return out
 		}
@@ -227,9 +238,9 @@ func (f *File) declaredIn(v Vaddr, file string) (in bool) {
 	return in && err == nil
 }
 
-// nameByFile gives the candidates that only an address tells from the others
-// the source file that debug information has them in, where SYM@FILE.c is then
-// that function alone, with its inlined instances.
+// nameByFile sets the source file of the candidates that only an address tells from
+// the others, as debug information has it, if SYM@FILE.c then means that function
+// alone, with its inlined instances.
 func (s *Space) nameByFile(e *AmbiguousError, p Place, m *Module) {
 	if e == nil || p.File != "" {
 		return
@@ -290,7 +301,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 		return Site{}, err
 	}
 	if p.Offset == 0 && start.Offset == 0 && start.Func.Symbol.Name == sym.Name {
-		return start, nil // it has the name already: to find that takes long for thousands
+		return start, nil // the name is known already; finding it takes long for thousands of sites
 	}
 	name := sym.Demangled()
 	if p.Offset == 0 {
@@ -310,84 +321,4 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	}
 	site.Name = OffsetName(name, uint64(p.Offset))
 	return site, nil
-}
-
-// manySites is how many sites are worked out together, on all CPUs.
-const manySites = 1 << 12
-
-// eachSite gives siteOf for symbols, in their order.
-func (s *Space) eachSite(p Place, m *Module, syms []Symbol) iter.Seq2[Site, error] {
-	return func(yield func(Site, error) bool) {
-		type found struct {
-			site Site
-			err  error
-		}
-		buf := make([]found, min(manySites, len(syms)))
-		for part := range slices.Chunk(syms, manySites) {
-			n := min(runtime.GOMAXPROCS(0), 1+len(part)/64)
-			var wg sync.WaitGroup
-			for k := range n {
-				wg.Go(func() {
-					for i := len(part) * k / n; i < len(part)*(k+1)/n; i++ {
-						if part[i].Kind != KindIFunc {
-							buf[i].site, buf[i].err = s.siteOf(p, m, part[i])
-						}
-					}
-				})
-			}
-			wg.Wait()
-			for i := range part {
-				if part[i].Kind == KindIFunc { // the process is asked
-					buf[i].site, buf[i].err = s.siteOf(p, m, part[i])
-				}
-				if !yield(buf[i].site, buf[i].err) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// resolveGlob finds all functions whose names match. A name that several
-// modules have means, as ever, the first of them.
-func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
-	first := map[string]*Module{}
-	seen := map[Addr]bool{}
-	var out []Site
-	var unbound error
-	for _, m := range list {
-		syms := slices.DeleteFunc(m.File.Glob(p.Symbol), func(sym Symbol) bool {
-			if p.File != "" && !sameSource(sym.File, p.File) && !m.File.declaredIn(sym.Vaddr, p.File) {
-				return true
-			}
-			if sym.Binding != Local {
-				if o := first[sym.Name]; o != nil && o != m && p.Module == "" {
-					return true
-				}
-				first[sym.Name] = m
-			}
-			return false
-		})
-		out = slices.Grow(out, len(syms))
-		for site, err := range s.eachSite(p, m, syms) {
-			if errors.Is(err, ErrUnboundIFunc) {
-				unbound = err // one that is in no use yet doesn't spoil the others
-				continue
-			}
-			if errors.Is(err, ErrNotExecutable) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if !seen[site.Addr] {
-				seen[site.Addr] = true
-				out = append(out, site)
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, unbound
-	}
-	return out, nil
 }

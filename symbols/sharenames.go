@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// shareFrom is how many bytes of dynamic names are worth the search for them among
-// those of all symbols: a large program that exports its functions has 5 MB.
+// shareFrom is the size in bytes from which on dynamic names are searched among those of all symbols. A large program
+// that exports its functions has 5 MB.
 const shareFrom = 256 << 10
 
 // likeAddress is how many symbols of one address are looked at for a name.
 const likeAddress = 16
 
-// share makes the names of a table those of the full one as far as they are there,
-// for the same address, and keeps a copy of the others; its own names are let go. It
-// comes after what else refers to them has been read (readVersions). A table whose
-// names would take more so than they do stays as it is.
+// share makes the symbols of a table use the names of the full table, if that has the same name for the same address. The
+// other names are copied, and the table's own names are freed. It must be called after everything that
+// refers to them has been read (readVersions). If this would take more memory, the table doesn't change.
 func (t *table) share(full *table) {
 	order := make([]int32, 0, len(full.symbols))
 	for i := range full.symbols {

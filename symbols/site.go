@@ -68,23 +68,23 @@ func OffsetName(name string, off uint64) string {
 func (s *Space) lies(a Addr, m *Module, mapping Mapping, mapped bool) string {
 	switch {
 	case !mapped && s.pid == 0:
-		return "the file has nothing"
+		return "is not in the file"
 	case !mapped:
-		return "nothing is mapped"
+		return "is not mapped"
 	case mapping.Path == "[vsyscall]":
 		return "is the vsyscall page, which the kernel runs itself"
 	case m != nil:
 		if sym, ok := m.File.dataAt(m.Vaddr(a)); ok {
-			return fmt.Sprintf("lies the data object %s of %s", sym.Name, m.Name)
+			return fmt.Sprintf("is in the data object %s of %s", sym.Name, m.Name)
 		}
 		if sec := m.File.Section(m.Vaddr(a)); sec != "" {
-			return fmt.Sprintf("lies section %s of %s", sec, m.Name)
+			return fmt.Sprintf("is in section %s of %s", sec, m.Name)
 		}
-		return "lies data of " + m.Name
+		return "is in data of " + m.Name
 	case mapping.Path != "":
-		return "lies " + mapping.Path + " (" + mapping.Perms() + ")"
+		return "is in " + mapping.Path + " (" + mapping.Perms() + ")"
 	}
-	return "lies anonymous memory (" + mapping.Perms() + ")"
+	return "is in anonymous memory (" + mapping.Perms() + ")"
 }
 
 // dataAt finds the data object that holds the address, by a walk through the

@@ -7,7 +7,7 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// Source gives the source file, with its directory as the compiler had it, and
+// Source returns the source file, with its directory as the compiler had it, and
 // the line of the code at an address. ok is false where neither debug information
 // nor the table of Go's runtime tells; line 0 is code of no line.
 func (s *Space) Source(a Addr) (file string, line int, ok bool) {
@@ -47,7 +47,7 @@ type Frame struct {
 	Inlined bool // into the next frame
 }
 
-// Frames gives the calls that the code at an address is in, the innermost
+// Frames returns the calls that the code at an address is in, the innermost
 // first; all but the last are inlined. It is nil where neither debug
 // information nor the table of Go's runtime tells.
 func (s *Space) Frames(a Addr) []Frame {
@@ -109,7 +109,7 @@ func readableEntry(e *debuginfo.Entry) string {
 	return e.QualifiedName()
 }
 
-// Unwind gives the file's call frame information.
+// Unwind returns the file's call frame information.
 func (f *File) Unwind() *unwind.Table {
 	return f.cfi.get(func() (t *unwind.Table) {
 		t = &unwind.Table{}

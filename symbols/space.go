@@ -12,26 +12,26 @@ import (
 	"kprobe/internal/procfs"
 )
 
-// Space is the modules of one process, or one file alone. It is safe for concurrent use.
-// Refresh replaces what others see, in one step.
+// Space is the set of modules of one process, or one file alone. It is safe for concurrent
+// use. Refresh replaces what others see in one step.
 type Space struct {
-	pid   int // 0 for a file alone
+	pid   int // 0: a file alone
 	mem   Memory
 	cache *Cache
 	mu    sync.Mutex // held by Refresh
 	now   atomic.Pointer[view]
 	perf  perfMap // names of code that has no file
-	jit   perfMap // and those of a dump
-	told  []Told  // names that were noted, by address
+	jit   perfMap // names from a jitdump
+	told  []Told  // names that were given to the Space, by address
 }
 
 // view is what was mapped at one time. It is immutable but for its memo.
 type view struct {
 	maps    []Mapping // by address
 	modules []*Module // in the order of dynamic linking
-	strays  []*Module // parts of files mapped once more, which no name means
+	strays  []*Module // parts of files that are mapped a second time; no name means them
 	ranges  []span    // by address
-	former  []*Module // that were mapped before, the last first
+	former  []*Module // modules that were mapped before, the last first
 	names   memo
 	short   memo
 }
@@ -42,14 +42,15 @@ type span struct {
 	module     *Module
 }
 
-// OpenProcess reads what a process has mapped. mem is its memory; with nil
-// there is no vdso, and IFUNC symbols are unbound. The process need not be
-// stopped. Its errors are ErrGone and ErrPermission; a mapped file that can't
-// be read is no error, its mapping has no module.
+// OpenProcess reads what a process has mapped. mem is its memory; if it is nil, there is no
+// vdso, and IFUNC symbols are unbound. The process need not be stopped; one that is in the midst
+// of an execve(2) is awaited, for 2 seconds at most. Errors are ErrGone and ErrPermission. A mapped
+// file that can't be read is no error; its mapping has no module.
 func OpenProcess(pid int, mem Memory) (*Space, error) { return new(Cache).OpenProcess(pid, mem) }
 
 // OpenProcess is the function OpenProcess with the cache.
 func (c *Cache) OpenProcess(pid int, mem Memory) (*Space, error) {
+	procfs.AwaitExec(pid)
 	s := &Space{pid: pid, mem: mem, cache: c}
 	s.jit.dump = &jitDump{}
 	if err := s.Refresh(); err != nil {
@@ -58,8 +59,8 @@ func (c *Cache) OpenProcess(pid int, mem Memory) (*Space, error) {
 	return s, nil
 }
 
-// OpenFileSpace makes a Space of a file that no process has loaded: its bias
-// is 0, so that an Addr is the file's Vaddr.
+// OpenFileSpace makes a Space of a file that no process has loaded. Its bias is 0, so an Addr
+// equals the file's Vaddr.
 func OpenFileSpace(path string) (*Space, error) { return new(Cache).OpenFileSpace(path) }
 
 // OpenFileSpace is the function OpenFileSpace with the cache.
@@ -97,9 +98,9 @@ func (s *Space) root() string {
 	return procfs.Image(s.pid).Path("root")
 }
 
-// Refresh reads the mappings anew, after the process executed another program
-// or loaded or dropped a library. Modules that did not change are the same
-// *Module as before. On error nothing changes.
+// Refresh reads the mappings again, after the process has executed another program, or loaded
+// or unloaded a library. Modules that did not change keep their *Module. On error nothing
+// changes.
 func (s *Space) Refresh() error {
 	if s.pid == 0 {
 		return nil
@@ -124,10 +125,10 @@ func (s *Space) Refresh() error {
 	return nil
 }
 
-// maxFormer bounds how many modules are remembered that are no longer mapped.
+// maxFormer limits how many modules are remembered that are no longer mapped.
 const maxFormer = 64
 
-// former gives the modules that were mapped and are no longer, the last first.
+// former returns the modules that are no longer mapped, the last first.
 func former(was *view, now []*Module) []*Module {
 	if was == nil {
 		return nil
@@ -141,19 +142,19 @@ func former(was *view, now []*Module) []*Module {
 	return out
 }
 
-// loadKey tells modules apart: a file may be loaded twice (dlmopen).
+// loadKey distinguishes modules; a file may be loaded twice (dlmopen).
 type loadKey struct {
 	dev, ino uint64
 	path     string
 	bias     uint64
 }
 
-// assemble finds the modules of the mappings: one for each executable mapping
-// of an ELF file that lies as one of its segments says, together with the
-// other mappings of that file at the same bias.
+// assemble finds the modules of the mappings. There is one for each executable mapping of an
+// ELF file that matches one of the file's segments. The other mappings of that file with the
+// same bias belong to it.
 //
-// Some programs map parts of their own code once more (V8 its builtins, next
-// to compiled code). Such a stray has names, but is not what a name means.
+// Some programs map parts of their own code a second time (V8 does so with its builtins, next
+// to compiled code). Such a stray has names, but no name means it.
 func (s *Space) assemble(maps []Mapping, old []*Module) (modules, strays []*Module) {
 	type fileID struct {
 		dev, ino uint64
@@ -228,7 +229,7 @@ func (s *Space) assemble(maps []Mapping, old []*Module) (modules, strays []*Modu
 	return modules, strays
 }
 
-// known is the File of an old module whose mapping is still the same file.
+// known returns the File of an old module, if a mapping is still of the same file.
 func known(old []*Module, dev, ino uint64, m Mapping) *File {
 	for _, o := range old {
 		if o.dev == dev && o.ino == ino && o.Path == m.Path && o.deleted == m.Deleted {
@@ -238,9 +239,9 @@ func known(old []*Module, dev, ino uint64, m Mapping) *File {
 	return nil
 }
 
-// linkOrder sorts modules as name lookup goes through them: the program first,
-// then libraries, then the dynamic linker and the vdso. Libraries are mapped
-// downwards, so the first one needed has the highest address.
+// linkOrder sorts modules in the order of name lookup: the program, then libraries, then the
+// dynamic linker and the vdso. Libraries are mapped downwards, so the first library has the
+// highest address.
 func linkOrder(list []*Module) []*Module {
 	rank := func(m *Module) int {
 		switch {
@@ -309,16 +310,15 @@ func newView(maps []Mapping, modules, strays []*Module) *view {
 	return v
 }
 
-// Modules gives the modules in the order in which a name is looked for: the
-// program, its libraries, the dynamic linker, the vdso. The slice is shared
-// and must not be changed.
+// Modules returns the modules in the order in which names are looked up: the program, its
+// libraries, the dynamic linker, the vdso. The slice is shared and must not be changed.
 func (s *Space) Modules() []*Module { return s.now.Load().modules }
 
-// Mappings gives what was mapped when the Space was last refreshed, by
+// Mappings returns what was mapped when the Space was last refreshed, by
 // address. The slice is shared and must not be changed.
 func (s *Space) Mappings() []Mapping { return s.now.Load().maps }
 
-// ModuleAt gives the module that has the address mapped, or nil.
+// ModuleAt returns the module that has the address mapped, or nil.
 func (s *Space) ModuleAt(a Addr) *Module { return s.now.Load().moduleAt(a) }
 
 func (v *view) moduleAt(a Addr) *Module {
@@ -336,7 +336,7 @@ func (v *view) moduleAt(a Addr) *Module {
 	return v.ranges[lo-1].module
 }
 
-// MappingAt gives the mapping that holds the address.
+// MappingAt returns the mapping that holds the address.
 func (s *Space) MappingAt(a Addr) (Mapping, bool) {
 	maps := s.now.Load().maps
 	i := sort.Search(len(maps), func(i int) bool { return maps[i].Start > a }) - 1

@@ -11,19 +11,20 @@ import (
 
 // How a stack is walked
 //
-// From the innermost frame out, the first of these that knows the code says
-// where the caller is:
+// A walk goes from the innermost frame outwards. For each frame, the first of these sources that
+// knows the code says where the caller is:
 //
 //  1. a signal's frame, known by the instructions that return from it: the
 //     interrupted registers lie in the ucontext (linux/arch/x86, rt_sigframe);
-//  2. call frame information (.eh_frame, .debug_frame);
-//  3. Go's own table of frame sizes (.gopclntab), also in stripped files;
-//  4. the first instructions of a function, where nothing is pushed yet;
-//  5. the frame pointer: what JIT compilers keep, and hand-written code;
-//     but for CPython's trampolines, known by the instructions behind their call.
+//  2. runtime.goexit, where a goroutine's stack ends;
+//  3. call frame information (.eh_frame, .debug_frame);
+//  4. Go's own table of frame sizes (.gopclntab), also in stripped files;
+//  5. the first instructions of a function, before anything is pushed;
+//  6. the frame pointer, which JIT compilers and hand-written code keep. CPython's trampolines
+//     don't; they are known by the instructions after their call.
 //
-// A frame lies above the one before it, except across a signal, which may have
-// a stack of its own: a walk is finite.
+// Each frame lies above the one before it, so a walk is finite. The exception is a signal, which
+// may have a stack of its own.
 
 // StackEnd says why a stack has no more frames.
 type StackEnd uint8
@@ -35,7 +36,7 @@ const (
 	StackUnknown                   // nothing says where the caller is
 )
 
-// String says it: "", "truncated" or "unknown".
+// String names the end: "", "truncated" or "unknown".
 func (e StackEnd) String() string {
 	switch e {
 	case StackTruncated:
@@ -49,39 +50,39 @@ func (e StackEnd) String() string {
 // StackFrame is one frame of a stack.
 type StackFrame struct {
 	Addr Addr
-	// Call says that the address is where a call returns to: the call is the
-	// instruction before it. Else that instruction runs next: at the innermost
-	// frame, and where a signal interrupted.
+	// Call says that the address is a return address: the call is the instruction before
+	// it. Otherwise the instruction at the address runs next, as in the innermost frame and
+	// where a signal interrupted.
 	Call bool
-	// Signal says that the frame is the kernel's, between a signal handler and
-	// what it interrupted.
+	// Signal says that the frame is the kernel's, between a signal handler and the code that
+	// the signal interrupted.
 	Signal bool
-	// Guess says that the frame was found by a look through the stack (Walker.Guess),
-	// as was one that it was found by: nothing says that it is right.
+	// Guess says that the frame, or one before it, was found by searching the stack
+	// (Walker.Guess), so that it may be wrong.
 	Guess bool
 }
 
-// Walker walks stacks of one process. It remembers what it has learned of
-// code, at most maxSteps places. It is not safe for concurrent use.
+// Walker walks stacks of one process. It remembers what it has learned about code, for at most
+// maxSteps places. It is not safe for concurrent use.
 type Walker struct {
 	space  *Space
 	seen   *view
 	steps  map[stepKey]*step
-	looked time.Time // at the mappings
-	// Behind, if set, gives what a return address stands for: itself, or where
-	// a return trampoline of kprobe's returns to, at 0 nobody knows. slot is where on the
-	// stack the address was.
+	looked time.Time // when the mappings were last read
+	// Behind, if set, returns what a return address stands for. For a return trampoline of
+	// kprobe's that is the address to which it returns, or 0 if that isn't known. Other
+	// addresses stand for themselves. slot is where on the stack the address was.
 	Behind func(ra, slot Addr) Addr
-	// Guess has a walk look through the stack for the frame pointer, where that is
-	// wanted and isn't known: of a thread that isn't stopped only the stack pointer
-	// is. The frames from there on say so.
+	// Guess makes a walk search the stack for the frame pointer where it is needed and not
+	// known. For a thread that isn't stopped, only the stack pointer is known. The frames
+	// from there on have Guess set.
 	Guess bool
 }
 
 // NewWalker makes a Walker of a process.
 func NewWalker(s *Space) *Walker { return &Walker{space: s} }
 
-// maxSteps bounds what a Walker remembers: some 60 MB.
+// maxSteps limits what a Walker remembers, to some 60 MB.
 const maxSteps = 1 << 16
 
 type stepKey struct {
@@ -89,12 +90,12 @@ type stepKey struct {
 	exact bool
 }
 
-// step is how to get from code at an address to its caller.
+// step says how to get from the code at an address to its caller.
 type step struct {
 	kind stepKind
 	row  unwind.Row
-	size uint64 // of stepFixed: the caller's stack pointer is this above
-	bare bool   // of stepFixed: %rbp is the caller's still
+	size uint64 // of stepFixed: how far the caller's stack pointer is above
+	bare bool   // of stepFixed: %rbp still has the caller's value
 }
 
 type stepKind uint8
@@ -107,8 +108,8 @@ const (
 	stepLast  // there is no caller
 )
 
-// Walk appends the frames of a stack: the address in r, and then the return
-// addresses of the calls that lead there, max at most.
+// Walk appends the frames of a stack: the address in r, then the return addresses of the calls
+// that lead there. It appends at most max frames.
 func (w *Walker) Walk(dst []StackFrame, r unwind.Regs, mem unwind.Memory, max int) ([]StackFrame, StackEnd) {
 	w.current()
 	exact, guess := true, false
@@ -144,12 +145,12 @@ func (w *Walker) Walk(dst []StackFrame, r unwind.Regs, mem unwind.Memory, max in
 	return dst, StackWhole
 }
 
-// refreshPause is the least time between two looks at the mappings.
+// refreshPause is the shortest time between two reads of the mappings.
 const refreshPause = 100 * time.Millisecond
 
-// inCode reports whether an address is in code, also in what was mapped since
-// the last look. JIT compilers take the right to execute away from their code
-// while they write to it: memory without a file may be code at any time.
+// inCode reports whether an address is in code, including code that was mapped since the
+// mappings were last read. JIT compilers remove the right to execute from their code while
+// they write to it, so memory without a file may be code at any time.
 func (w *Walker) inCode(a Addr) bool {
 	m, ok := w.seen.mapping(a)
 	if !ok && a > 1<<16 && time.Since(w.looked) > refreshPause && w.space.pid != 0 {
@@ -162,15 +163,15 @@ func (w *Walker) inCode(a Addr) bool {
 	return ok && (m.Exec || m.Path == "")
 }
 
-// current forgets what was learned of other mappings.
+// current forgets what was learned if the mappings have changed.
 func (w *Walker) current() {
 	if v := w.space.now.Load(); v != w.seen || len(w.steps) > maxSteps {
 		w.seen, w.steps = v, map[stepKey]*step{}
 	}
 }
 
-// strange is the end of a stack whose next return address is not in code: of
-// what the frame pointer leads to that is how stacks end, too.
+// strange returns the end of a stack whose next return address is not in code. If the frame
+// pointer led there, this is also how stacks normally end.
 func (w *Walker) strange(r *unwind.Regs, st *step) StackEnd {
 	if st.kind == stepPointer && r.V[unwind.PC] < 4096 {
 		return StackWhole
@@ -194,9 +195,8 @@ func (v *view) mapping(a Addr) (Mapping, bool) {
 	return v.maps[lo-1], true
 }
 
-// step finds how to leave the code at an address. exact says that the
-// instruction there runs next; else it is where a call returns to, and the
-// call belongs to the instruction before.
+// step finds how to leave the code at an address. If exact is set, the instruction there runs
+// next. Otherwise it is a return address, and the call is the instruction before.
 func (w *Walker) step(pc Addr, exact bool) *step {
 	key := stepKey{pc, exact}
 	st := w.steps[key]
@@ -207,8 +207,8 @@ func (w *Walker) step(pc Addr, exact bool) *step {
 	return st
 }
 
-// learn looks an address up. Call frame information of a return address is
-// that of the call.
+// learn looks up an address. For a return address, it uses the call frame information of the
+// call.
 func (w *Walker) learn(pc Addr, exact bool) *step {
 	m := w.seen.moduleAt(pc)
 	st := &step{}
@@ -226,6 +226,10 @@ func (w *Walker) learn(pc Addr, exact bool) *step {
 	if !exact {
 		at--
 	}
+	if m.File.goOutermost(at) {
+		st.kind = stepLast
+		return st
+	}
 	if row, ok := m.File.frameAt(at); ok {
 		st.kind, st.row = stepRow, row
 		return st
@@ -240,12 +244,12 @@ func (w *Walker) learn(pc Addr, exact bool) *step {
 	return st
 }
 
-// signalReturn is mov $15,%rax; syscall, to which the kernel has every signal
-// handler return.
+// signalReturn is mov $15,%rax; syscall. The kernel makes every signal handler return to this
+// code.
 var signalReturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 
-// returnsAt reports whether add $8,%rsp; ret stands at an address: CPython's
-// trampolines for perf (Python/asm_trampoline.S, 3.12), which keep no frame pointer.
+// returnsAt reports whether add $8,%rsp; ret stands at an address. CPython's trampolines for
+// perf have it (Python/asm_trampoline.S, 3.12); they keep no frame pointer.
 func (s *Space) returnsAt(a Addr) bool {
 	want := []byte{0x48, 0x83, 0xc4, 0x08, 0xc3}
 	if s.mem == nil {
@@ -256,8 +260,8 @@ func (s *Space) returnsAt(a Addr) bool {
 	return err == nil && n == len(want) && bytes.Equal(code, want)
 }
 
-// prologue knows push %rbp and what stands before it, in functions that nothing
-// else describes.
+// prologue recognizes push %rbp, and what may stand before it, in functions that nothing else
+// describes.
 func (m *Module) prologue(st *step, at Vaddr) {
 	fn, ok := m.File.FuncAt(at)
 	if !ok || fn.Start == 0 {
@@ -279,7 +283,7 @@ func (m *Module) prologue(st *step, at Vaddr) {
 	}
 }
 
-// caller makes r the registers of the caller.
+// caller changes r to the registers of the caller.
 func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	switch st.kind {
 	case stepRow:
@@ -292,7 +296,7 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 		if !ok {
 			return unwind.Missing
 		}
-		if st.size > 8 && !st.bare { // Go and %rbp: saved below the return address
+		if st.size > 8 && !st.bare { // Go saves %rbp below the return address
 			if bp, ok := mem.Word(sp - 16); ok {
 				r.Set(regnum.AMD64_Rbp, bp)
 			}
@@ -326,8 +330,8 @@ func (st *step) caller(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	return unwind.Going
 }
 
-// interrupted reads the registers that a signal interrupted. The stack pointer
-// is at the ucontext: its sigcontext begins at 40 (asm/sigcontext.h).
+// interrupted reads the registers that a signal interrupted. The stack pointer leads to the
+// ucontext, whose sigcontext begins at 40 (asm/sigcontext.h).
 func interrupted(r *unwind.Regs, mem unwind.Memory) unwind.End {
 	const gregs = 40
 	order := [...]int{
@@ -361,8 +365,8 @@ func StackRegs(gpr *[16]uint64, pc Addr) unwind.Regs {
 	return r
 }
 
-// frameAt finds call frame information: that of .eh_frame, which almost all code
-// has, before debug information is looked for.
+// frameAt finds call frame information. It tries .eh_frame, which covers almost all code,
+// before debug information.
 func (f *File) frameAt(v Vaddr) (unwind.Row, bool) {
 	if row, ok := f.ehTable().At(uint64(v)); ok {
 		return row, true
@@ -382,8 +386,8 @@ func (f *File) ehTable() *unwind.Table {
 	})
 }
 
-// Warm reads of the modules' files what walking stacks and naming their frames
-// needs, so that the first stacks don't wait for it.
+// Warm reads from the modules' files what walking stacks and naming frames needs, so that the
+// first stacks don't wait for it.
 func (s *Space) Warm() {
 	for _, m := range s.Modules() {
 		m.File.ehTable()

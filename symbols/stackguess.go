@@ -8,13 +8,13 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// guessed bounds how far up a stack a frame pointer is looked for, in bytes.
+// guessed limits how far up a stack a frame pointer is searched, in bytes.
 const guessed = 64 << 10
 
-// guess looks through the stack for where a function that runs at pc has saved its
-// caller's frame pointer, below its return address. It takes the first place whose
-// return address stands behind a call of that very function, else the first one behind
-// any call, with a frame pointer that can be one.
+// guess searches the stack for the place where a function that runs at pc has saved its
+// caller's frame pointer, below its return address. It takes the first place with a possible
+// frame pointer whose return address follows a call of that function. If there is none, it
+// takes the first one whose return address follows any call.
 func (w *Walker) guess(r *unwind.Regs, mem unwind.Memory, pc Addr) bool {
 	if _, known := r.Get(regnum.AMD64_Rbp); known {
 		return false
@@ -56,11 +56,11 @@ func (w *Walker) guess(r *unwind.Regs, mem unwind.Memory, pc Addr) bool {
 	return true
 }
 
-// oneStack bounds how far apart two frames of a stack are.
+// oneStack limits the distance between two frames of a stack.
 const oneStack = 64 << 20
 
-// callBefore reports whether a call stands before an address, and which function it
-// calls; 0 is not known, as of calls by a pointer or the procedure linkage table.
+// callBefore reports whether a call stands before an address, and which function it calls. 0
+// means unknown, as for calls by a pointer or through the procedure linkage table.
 func (w *Walker) callBefore(ra Addr) (target Addr, ok bool) {
 	m := w.seen.moduleAt(ra)
 	if m == nil {

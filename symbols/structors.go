@@ -2,16 +2,15 @@ package symbols
 
 import "encoding/binary"
 
-// A constructor or destructor becomes several functions (Itanium C++ ABI,
-// 5.1.4.3): for a whole object, for one that is part of another, and one that
-// also gives the memory back. Each object is made by one of them, so all are
-// places of one event; but those that do their work by another, as clang's
-// complete object constructors and all deleting destructors do, would count it
-// twice, and are none.
+// A compiler makes several functions of a constructor or destructor (Itanium C++ ABI, 5.1.4.3):
+// for a complete object, for one that is part of another, and one that also frees the memory.
+// One of them handles each object, so all are places of one event. But some call another one to
+// do the work, such as clang's constructors of complete objects and all deleting destructors.
+// They are left out, because they would count an object twice.
 
-// structors gives the functions of one constructor or destructor whose hits are
-// its calls; nil if list, functions at different addresses, is anything else.
-// names are those and their aliases.
+// structors returns the functions of one constructor or destructor whose hits are its calls.
+// It returns nil if list, which has functions at different addresses, is anything else. names
+// are those functions and their aliases.
 func (f *File) structors(list, names []Symbol) []Symbol {
 	for i := range list {
 		if structorKind(list[i].Name, list) == "" || len(list[i].Name) != len(list[0].Name) ||
@@ -19,7 +18,7 @@ func (f *File) structors(list, names []Symbol) []Symbol {
 			return nil
 		}
 	}
-	stubs := map[Vaddr]Vaddr{} // of the PLT, and the function behind
+	stubs := map[Vaddr]Vaddr{} // PLT stub → the function it jumps to
 	for _, s := range names {
 		for _, stub := range f.lookupRaw(s.Name + "@plt") {
 			stubs[stub.Vaddr] = s.Vaddr
@@ -38,9 +37,9 @@ func (f *File) structors(list, names []Symbol) []Symbol {
 	return out
 }
 
-// delegates reports whether a function calls or jumps to the start of another
-// one. Code is searched byte by byte: four bytes that are by chance the distance
-// to the very start of a sibling don't occur.
+// delegates reports whether a function calls or jumps to the start of another one. It searches
+// code byte by byte; four bytes that match the distance to a sibling's start by chance don't
+// occur.
 func (f *File) delegates(s Symbol, starts map[Vaddr]bool, stubs map[Vaddr]Vaddr) bool {
 	if s.Size == 0 || s.Size > 1<<20 {
 		return false

@@ -18,13 +18,13 @@ const (
 	KindTLS
 	// KindPLT is a stub that jumps to another module's function.
 	KindPLT
-	// KindFDE is code without a name that unwinding information delimits.
+	// KindFDE is code without a name whose bounds come from unwinding information.
 	KindFDE
-	// KindEntry is the file's entry point where no symbol names it.
+	// KindEntry is the file's entry point, if no symbol names it.
 	KindEntry
 )
 
-// String gives the kind in a word.
+// String returns the kind in one word.
 func (k SymbolKind) String() string {
 	names := [...]string{"function", "ifunc", "object", "tls", "plt", "fde", "entry"}
 	if int(k) < len(names) {
@@ -42,20 +42,20 @@ func (k SymbolKind) Code() bool {
 	return false
 }
 
-// Binding says how far a symbol is seen.
+// Binding says where a symbol is visible.
 type Binding uint8
 
 // The bindings of symbols.
 const (
-	// Local symbols are seen in their own source file.
+	// Local symbols are visible in their own source file.
 	Local Binding = iota
-	// Global symbols are seen everywhere.
+	// Global symbols are visible everywhere.
 	Global
-	// Weak symbols are seen everywhere, and give way to global ones.
+	// Weak symbols are visible everywhere; global symbols take precedence.
 	Weak
 )
 
-// String gives the binding in a word.
+// String returns the binding in one word.
 func (b Binding) String() string {
 	switch b {
 	case Local:
@@ -68,8 +68,8 @@ func (b Binding) String() string {
 	return "binding " + strconv.Itoa(int(b))
 }
 
-// Symbol is an entry of a symbol table, or what stands in for one: a PLT stub
-// (NAME@plt), a function of Go's tables, unwinding information (FDE_0xVADDR).
+// Symbol is an entry of a symbol table, or of what replaces one: a PLT stub (NAME@plt), a
+// function of Go's tables, a function from unwinding information (FDE_0xVADDR).
 type Symbol struct {
 	Name    string // as in the file (mangled), without the version
 	Version string // of an exported name, such as GLIBC_2.2.5; "" is none
@@ -84,7 +84,7 @@ type Symbol struct {
 // Func is the function that contains an address.
 type Func struct {
 	Symbol     Symbol
-	Start, End Vaddr // End is the first address behind it
+	Start, End Vaddr // End is the first address after it
 }
 
 // Size is the length of the function in bytes.

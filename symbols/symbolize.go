@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// memo remembers what the last addresses were named. Each slot holds the last
-// address that fell on it.
+// memo remembers the names of addresses that were asked for last. Each slot holds the last
+// address that fell into it.
 type memo struct {
 	slots [1 << memoBits]atomic.Pointer[named]
 }
@@ -27,11 +27,11 @@ func (m *memo) slot(a Addr) *atomic.Pointer[named] {
 	return &m.slots[uint64(a)*0x9e3779b97f4a7c15>>(64-memoBits)]
 }
 
-// Symbolize names an address: the function that holds it, readable
-// (demangled), the address's distance from its start and its size, both in
-// bytes. ok is false when no function is known there; m is then the module all
-// the same, or nil. Code that is no longer mapped keeps its name while nothing
-// else is there. It costs no allocation for an address asked before.
+// Symbolize names an address. It returns the demangled name of the function that holds it, the
+// address's distance from the function's start, and the function's size, both in bytes. If no
+// function is known there, ok is false, and m is the module, or nil. Code that is no longer
+// mapped keeps its name as long as nothing else is mapped there. Asking for the same address
+// again costs no allocation.
 func (s *Space) Symbolize(a Addr) (name string, off, size uint64, m *Module, ok bool) {
 	v := s.now.Load()
 	n := v.named(&v.names, a, false)
@@ -44,8 +44,8 @@ func (s *Space) SymbolAt(a Addr) (name string, off, size uint64, ok bool) {
 	return name, off, size, ok
 }
 
-// SymbolizeShort names an address as Symbolize does, by the short name of the
-// function (Symbol.Short).
+// SymbolizeShort names an address as Symbolize does, but with the function's short name
+// (Symbol.Short).
 func (s *Space) SymbolizeShort(a Addr) (name string, off, size uint64, m *Module, ok bool) {
 	v := s.now.Load()
 	n := v.named(&v.short, a, true)
@@ -84,8 +84,8 @@ func (v *view) symbolize(a Addr, short bool) *named {
 	return n
 }
 
-// formerAt gives the module that had an address mapped where nothing is mapped
-// now: what was hit there is named later than it was hit.
+// formerAt returns the module that had an address mapped, if nothing is mapped there now. Hits
+// are named later than they happen.
 func (v *view) formerAt(a Addr) *Module {
 	if slices.ContainsFunc(v.maps, func(m Mapping) bool { return m.Contains(a) }) {
 		return nil
@@ -98,8 +98,8 @@ func (v *view) formerAt(a Addr) *Module {
 	return nil
 }
 
-// readableName is the demangled name of the i-th function, or its short name,
-// made once.
+// readableName returns the demangled name of the i-th function, or its short name. It makes
+// each name once.
 func (f *File) readableName(i int, short bool) string {
 	list, names := f.functions(), &f.readable
 	if short {

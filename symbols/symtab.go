@@ -6,17 +6,19 @@ import (
 	"strings"
 )
 
-// rawSymbol is an entry of a symbol table, kept small: a large file has some
+// rawSymbol is an entry of a symbol table. It is kept small because large files have several
 // hundred thousand.
 type rawSymbol struct {
-	vaddr   Vaddr
-	size    uint64
-	name    uint32 // offset for table.text; 0 is none
-	file    uint32 // that of the STT_FILE name that a local symbol follows; 0 is none
-	info    byte   // type and binding, as in the file
-	hidden  bool   // the version is not the default one
-	shndx   uint16
-	version uint16 // index in table.versions
+	vaddr  Vaddr
+	size   uint64
+	name   uint32 // offset for table.text; 0 means no name
+	file   uint32 // offset of the STT_FILE name that a local symbol follows; 0 means none
+	info   byte   // type and binding, as in the file
+	hidden bool   // the version is not the default one
+	// protected says that the file itself uses this symbol, whatever other files export.
+	protected bool
+	shndx     uint16
+	version   uint16 // index in table.versions
 }
 
 func (s rawSymbol) typ() elf.SymType { return elf.ST_TYPE(s.info) }
@@ -27,22 +29,22 @@ func (s rawSymbol) defined() bool { return s.shndx != uint16(elf.SHN_UNDEF) }
 // table is a symbol table with its names.
 type table struct {
 	names    string
-	more     string      // names that stand behind them: see share
+	more     string      // names that follow those of the file: see share
 	symbols  []rawSymbol // as in the file, the first (null) entry included
-	versions []version   // by version index; 0 and 1 are none
+	versions []version   // by version index; 0 and 1 have no name
 	dynamic  bool
 }
 
-// version is a name that exported symbols are marked with.
+// version is a version name that exported symbols carry.
 type version struct {
 	name string
-	own  bool // the file defines it, rather than needing it of another
+	own  bool // the file defines the version; otherwise it needs it from another file
 }
 
-// name is the symbol's name as in the file, perhaps with @VERSION behind it.
+// name returns the symbol's name as in the file, perhaps followed by @VERSION.
 func (t *table) name(s *rawSymbol) string { return stringAt(t.text(s.name), 0) }
 
-// text is what begins at an offset of the names.
+// text returns the text at an offset of the names.
 func (t *table) text(off uint32) string {
 	at := uint64(off)
 	if at < uint64(len(t.names)) {
@@ -65,7 +67,7 @@ func stringAt(names string, off uint32) string {
 	return ""
 }
 
-// is reports whether the symbol's name, its version aside, is the given one.
+// is reports whether the symbol has the given name, ignoring its version.
 func (t *table) is(s *rawSymbol, name string) bool {
 	text := t.text(s.name)
 	if len(name) >= len(text) {
@@ -75,7 +77,7 @@ func (t *table) is(s *rawSymbol, name string) bool {
 	return (end == 0 || end == '@') && text[:len(name)] == name
 }
 
-// symbol makes the public form.
+// symbol converts an entry to its public form.
 func (t *table) symbol(s *rawSymbol) Symbol {
 	sym := Symbol{Name: t.name(s), Vaddr: s.vaddr, Size: s.size}
 	if i := strings.IndexByte(sym.Name, '@'); i > 0 {
@@ -107,8 +109,7 @@ func (t *table) symbol(s *rawSymbol) Symbol {
 	return sym
 }
 
-// readTable reads .symtab or .dynsym by its section header; nil when there is
-// none.
+// readTable reads .symtab or .dynsym by its section header. It returns nil if there is none.
 func (im *image) readTable(typ elf.SectionType) (*table, error) {
 	for i := range im.sections {
 		s := &im.sections[i]
@@ -129,13 +130,27 @@ func (im *image) readTable(typ elf.SectionType) (*table, error) {
 			return nil, err
 		}
 		t.dynamic = typ == elf.SHT_DYNSYM
+		im.dropOffsets(t)
 		return t, nil
 	}
 	return nil, nil
 }
 
-// readDynamicTable reads the dynamic symbols through the dynamic section, for
-// files whose section headers were cut off.
+// dropOffsets makes untyped symbols undefined if their value is not an address but an offset
+// in a section that isn't loaded. GCC's link-time optimization makes such symbols in
+// .debug_info. They are named after source files, and look as if they were inside functions.
+func (im *image) dropOffsets(t *table) {
+	for i := range t.symbols {
+		s := &t.symbols[i]
+		if s.typ() == elf.STT_NOTYPE && int(s.shndx) < len(im.sections) && s.shndx < uint16(elf.SHN_LORESERVE) &&
+			im.sections[s.shndx].flags&elf.SHF_ALLOC == 0 {
+			s.shndx = uint16(elf.SHN_UNDEF)
+		}
+	}
+}
+
+// readDynamicTable reads the dynamic symbols through the dynamic section, for files without
+// section headers.
 func (im *image) readDynamicTable(dyn map[elf.DynTag]uint64) (*table, error) {
 	n := im.dynSymbolCount(dyn)
 	if n == 0 || n > maxSymbols {
@@ -184,8 +199,8 @@ func (im *image) makeTable(off Off, n uint64, strs Off, size uint64, what string
 	return t, nil
 }
 
-// decodeSymbols sets the symbols from their entries b; file is the STT_FILE name
-// that holds before them, and the one returned that after them.
+// decodeSymbols decodes symbols from their entries b. file is the STT_FILE name that applies
+// before them. It returns the one that applies after them.
 func decodeSymbols(to []rawSymbol, b []byte, file uint32) uint32 {
 	le := binary.LittleEndian
 	for i := range to {
@@ -194,6 +209,7 @@ func decodeSymbols(to []rawSymbol, b []byte, file uint32) uint32 {
 		*s = rawSymbol{
 			name: le.Uint32(e), info: e[4], shndx: le.Uint16(e[6:]),
 			vaddr: Vaddr(le.Uint64(e[8:])), size: le.Uint64(e[16:]),
+			protected: elf.ST_VISIBILITY(e[5]) == elf.STV_PROTECTED,
 		}
 		if elf.ST_BIND(s.info) != elf.STB_LOCAL {
 			continue
@@ -207,8 +223,8 @@ func decodeSymbols(to []rawSymbol, b []byte, file uint32) uint32 {
 	return file
 }
 
-// readVersions gives the dynamic symbols their versions (LSB, "Symbol
-// Versioning"); damage leaves the rest without.
+// readVersions sets the versions of the dynamic symbols (LSB, "Symbol Versioning"). After
+// damage, the remaining symbols have no version.
 func (im *image) readVersions(t *table) {
 	vers := im.sectionOf(elf.SHT_GNU_VERSYM)
 	b, err := im.data(vers)

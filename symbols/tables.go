@@ -1,18 +1,20 @@
 package symbols
 
 import (
+	"cmp"
 	"debug/elf"
+	"slices"
 	"sync/atomic"
 )
 
-// symbolTables are all the tables that name a file's code, the best first:
-// .symtab (its own or that of its debug file), .dynsym, .gnu_debugdata, Go's.
+// symbolTables are all tables that name a file's code, the best first: .symtab (its own or its
+// debug file's), .dynsym, .gnu_debugdata, Go's table.
 type symbolTables struct {
 	list []*table
-	dyn  *table // the dynamic one, also in list
+	dyn  *table // the dynamic table, which is also in list
 	// stripped says that no table has the names of functions that aren't exported.
 	stripped bool
-	err      error // the first damage met
+	err      error // the first damage found
 }
 
 // tables reads the symbol tables.
@@ -67,8 +69,8 @@ func (f *File) readTables(out *symbolTables) {
 	out.stripped = len(out.list) == 0 || len(out.list) == 1 && out.dyn != nil
 }
 
-// symbol makes the public form of an entry; a symbol without a type is code or
-// data by where it lies.
+// symbol converts an entry to its public form. Where a symbol without a type lies decides
+// whether it is code or data.
 func (f *File) symbol(t *table, s *rawSymbol) Symbol {
 	sym := t.symbol(s)
 	if s.typ() == elf.STT_NOTYPE {
@@ -79,8 +81,7 @@ func (f *File) symbol(t *table, s *rawSymbol) Symbol {
 	return sym
 }
 
-// named reports whether an entry stands for something that has an address and
-// a name.
+// named reports whether an entry has an address and a name.
 func (s *rawSymbol) named() bool {
 	switch s.typ() {
 	case elf.STT_SECTION, elf.STT_FILE:
@@ -104,6 +105,13 @@ func (f *File) plt() []Symbol {
 		var err error
 		defer rescue(f.Path, &err)
 		return f.im.pltStubs(f.relocations())
+	})
+}
+
+// pltByAddress is plt in order of address.
+func (f *File) pltByAddress() []Symbol {
+	return f.stubsByAddress.get(func() []Symbol {
+		return slices.SortedStableFunc(slices.Values(f.plt()), func(a, b Symbol) int { return cmp.Compare(a.Vaddr, b.Vaddr) })
 	})
 }
 

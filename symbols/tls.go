@@ -8,37 +8,37 @@ import (
 	"fmt"
 )
 
-// ErrNoTLS is wrapped by TLS's errors: it isn't known where a module has its thread-local
-// variables.
+// ErrNoTLS is wrapped by errors of TLS. It says that the place of a module's thread-local
+// variables isn't known.
 var ErrNoTLS = errors.New("its thread-local variables can't be found")
 
 // TLSBlock says where a module's thread-local variables begin, in each thread.
 type TLSBlock struct {
-	// Static says that they are Offset bytes from the thread pointer.
+	// Static says that the variables are Offset bytes from the thread pointer.
 	Static bool
 	Offset int64
-	// Else their address is in the thread's vector of blocks, at Module.
+	// Otherwise their address is in the thread's vector of blocks, at Module, which is 0 where
+	// it isn't known.
 	Module uint64
-	// Generation, if it is not 0, is the least that a thread's vector must have to
-	// know of the module: the first word of glibc's.
+	// Generation, if not 0, is the least generation of a thread's vector that has the
+	// module. glibc keeps it in the vector's first word.
 	Generation uint64
-	// Musl says that the vector is of musl's form: a count, then addresses.
-	// glibc's has pairs of words, and the count two words before the first.
+	// Musl says that the vector has musl's form: a count, then addresses. glibc's vector has
+	// pairs of words, and the count two words before the first pair.
 	Musl bool
 }
 
-// TLS finds the block of a module of a running process: in glibc's list, or by
-// what the dynamic linker has written for the module's own code: the number of
-// its block (R_X86_64_DTPMOD64), a distance from the thread pointer
-// (R_X86_64_TPOFF64), or either in a descriptor (R_X86_64_TLSDESC). See ELF Handling For
-// Thread-Local Storage, 3.4.6 and 4.4, and Thread-Local Storage Descriptors for
-// IA32 and AMD64/EM64T. Errors wrap ErrNoTLS.
+// TLS finds the block of a module in a running process. It looks in glibc's list, or at what
+// the dynamic linker has written for the module's own code: the number of its block
+// (R_X86_64_DTPMOD64), a distance from the thread pointer (R_X86_64_TPOFF64), or either in a
+// descriptor (R_X86_64_TLSDESC). See ELF Handling For Thread-Local Storage, 3.4.6 and 4.4, and
+// Thread-Local Storage Descriptors for IA32 and AMD64/EM64T. Errors wrap ErrNoTLS.
 func (s *Space) TLS(m *Module) (TLSBlock, error) {
 	fail := func(why string) (TLSBlock, error) {
 		return TLSBlock{}, fmt.Errorf("%s: %w: %s", m.Name, ErrNoTLS, why)
 	}
 	if s.pid == 0 {
-		return fail("only a running process tells where")
+		return fail("only a running process says where they are")
 	}
 	if _, ok := m.File.Segment(elf.PT_TLS); !ok {
 		return fail("it has none")
@@ -47,7 +47,7 @@ func (s *Space) TLS(m *Module) (TLSBlock, error) {
 	case ok:
 		return out, nil
 	case listed:
-		return fail("the dynamic linker is not done with loading it") // what is to be written is not there yet
+		return fail("the dynamic linker is still loading it") // what is to be written is not there yet
 	}
 	if out, ok := s.relocatedTLS(m); ok {
 		out.Musl = s.isMusl()
@@ -91,13 +91,13 @@ func (s *Space) relocatedTLS(m *Module) (out TLSBlock, found bool) {
 	return out, found
 }
 
-// staticDescriptor is mov 8(%rax),%rax; ret: what gives the second word of a
-// descriptor of a block at a fixed distance from the thread pointer.
+// staticDescriptor is mov 8(%rax),%rax; ret. This code returns the second word of a descriptor
+// whose block is at a fixed distance from the thread pointer.
 var staticDescriptor = []byte{0x48, 0x8b, 0x40, 0x08, 0xc3}
 
-// descriptor reads a TLS descriptor: a function's address, and its argument. That
-// is a distance from the thread pointer, or points to a module's number and the
-// variable's offset in its block, which is value.
+// descriptor reads a TLS descriptor: a function's address and its argument. The argument is a
+// distance from the thread pointer, or it points to a module's number and the variable's
+// offset in its block, which must be value.
 func (s *Space) descriptor(at, fn Addr, value uint64) (TLSBlock, bool) {
 	arg, ok := s.word(at + 8)
 	var code [9]byte

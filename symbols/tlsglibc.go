@@ -4,20 +4,19 @@ import "debug/elf"
 
 // Where glibc keeps thread-local blocks
 //
-// The dynamic linker has a list of slots, one for each module that has
-// thread-local variables: the module's link_map, and the generation that the
-// module came with. The slot's number is the module's, by which threads' vectors
-// (DTV) are indexed. A thread's vector of an older generation than a module's
-// knows nothing of it: the entry may be that of a library which has had the
-// number before. How these structures are laid out, libc.so.6 (before 2.34
-// libpthread.so.0) tells debuggers in symbols _thread_db_* (nptl_db/structs.def):
-// three u32, the bits of a field, how many there are, and its offset.
+// The dynamic linker has a list of slots, one for each module with thread-local variables. A
+// slot has the module's link_map, and the generation in which the module was loaded. The slot's
+// number is the module's number, which indexes the threads' vectors (DTV). If a thread's vector
+// has an older generation than the module, its entry may belong to a library that had the number
+// before. libc.so.6 (before 2.34 libpthread.so.0) describes the layout of these structures for
+// debuggers, in symbols _thread_db_* (nptl_db/structs.def). Each is three u32: a field's bits,
+// how many there are, and its offset.
 
 const (
-	// maxTLSModules bounds the slots that are looked at.
+	// maxTLSModules limits the slots that are examined.
 	maxTLSModules = 1 << 16
-	// maxStaticTLS bounds l_tls_offset as a distance from the thread pointer: 0 is
-	// none yet, and all ones that there never will be one (NO_TLS_OFFSET,
+	// maxStaticTLS limits l_tls_offset as a distance from the thread pointer. 0 means that
+	// there is none yet, and all ones that there never will be (NO_TLS_OFFSET,
 	// FORCED_DYNAMIC_TLS_OFFSET).
 	maxStaticTLS = 1 << 30
 )
@@ -39,15 +38,15 @@ var glibcFieldNames = [glibcFields]string{
 	"dtv_slotinfo_list_slotinfo", "dtv_slotinfo_gen", "dtv_slotinfo_map", "link_map_l_tls_offset",
 }
 
-// glibcLayout is where the fields are in their structures, in bytes.
+// glibcLayout has the offsets of the fields in their structures, in bytes.
 type glibcLayout struct {
 	s      *Space
 	off    [glibcFields]Addr
-	stride Addr // of the slots
+	stride Addr // between slots
 }
 
-// glibcTLS finds a module's block in the dynamic linker's list. listed is false in
-// processes of other C libraries, and ok where the list doesn't have the module.
+// glibcTLS finds a module's block in the dynamic linker's list. listed is false in processes
+// with another C library. ok is false if the list doesn't have the module.
 func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok, listed bool) {
 	g, ok := s.glibcLayout()
 	list, known := s.rtldGlobal()
@@ -69,7 +68,7 @@ func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok, listed bool) {
 			gen, has := g.field(slot, slotGen)
 			offset, has2 := g.field(link, mapOffset)
 			if has2 && offset > 0 && offset < maxStaticTLS {
-				return TLSBlock{Static: true, Offset: -int64(offset)}, true, true
+				return TLSBlock{Static: true, Offset: -int64(offset), Module: uint64(id + i)}, true, true
 			}
 			return TLSBlock{Module: uint64(id + i), Generation: uint64(gen)}, has && has2, true
 		}
@@ -79,7 +78,7 @@ func (s *Space) glibcTLS(m *Module) (out TLSBlock, ok, listed bool) {
 	return out, false, true
 }
 
-// glibcLayout reads how the structures are laid out.
+// glibcLayout reads the layout of the structures.
 func (s *Space) glibcLayout() (g glibcLayout, ok bool) {
 	g.s = s
 	for _, m := range s.Modules() {
@@ -107,7 +106,7 @@ func (s *Space) glibcLayout() (g glibcLayout, ok bool) {
 	return g, false
 }
 
-// rtldGlobal is the address of _rtld_global, which the dynamic linker has.
+// rtldGlobal returns the address of _rtld_global, which is in the dynamic linker.
 func (s *Space) rtldGlobal() (Addr, bool) {
 	for _, m := range s.Modules() {
 		if m.Main || m.File == nil {
@@ -126,7 +125,7 @@ func (g *glibcLayout) field(at Addr, i int) (Addr, bool) {
 	return Addr(v), ok
 }
 
-// isMap reports whether a link_map is a module's: its first word, l_addr, is the
+// isMap reports whether a link_map belongs to a module: its first word, l_addr, must be the
 // module's bias, and its third, l_ld, the address of its dynamic section.
 func (s *Space) isMap(link Addr, m *Module) bool {
 	dynamic, ok := m.File.Segment(elf.PT_DYNAMIC)

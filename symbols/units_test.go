@@ -333,6 +333,11 @@ func FuzzGoTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		im := &image{r: strings.NewReader(string(b)), size: int64(len(b)),
 			sections: []section{{name: ".gopclntab", size: uint64(len(b))}, {name: ".text", addr: 0x1000, size: 0x100}}}
+		funcs := im.goFuncs()
+		for v := Vaddr(0xff0); v < 0x1110; v += 16 {
+			funcs.frameSize(v)
+			funcs.named(v, "runtime.goexit")
+		}
 		tab := im.goTable()
 		if tab == nil {
 			return

@@ -13,11 +13,10 @@ import (
 	"kprobe/internal/untrusted"
 )
 
-// Bounds on compressed sections of debug information, in bytes: what one may
-// unpack to; what all of a file may, together, of which some whatever its size and
-// the rest a multiple of it (compilers' debug information packs to a half or a
-// tenth); and from what size on one is unpacked to a file, whose pages need not
-// stay in memory.
+// Limits on compressed sections of debug information, in bytes: the unpacked size of one section;
+// the unpacked size of all sections of a file, which is a constant and a multiple of the file's
+// size (debug information of compilers packs to a half or a tenth); and the size from which on a
+// section is unpacked to a file, whose pages need not stay in memory.
 const (
 	maxUnpacked  = 2 << 30
 	alwaysUnpack = 64 << 20
@@ -25,10 +24,10 @@ const (
 	toFileFrom   = 8 << 20
 )
 
-// unpackTo is what a file, or a section of it, of n bytes may unpack to.
+// unpackTo returns the size to which a file, or a section, of n bytes may unpack.
 func unpackTo(n int64) int64 { return alwaysUnpack + mostPacked*min(n, untrusted.MaxSize) }
 
-// allow takes n bytes from what the file may unpack to.
+// allow subtracts n bytes from the size to which the file may still unpack.
 func (im *image) allow(n int64) bool {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -39,9 +38,9 @@ func (im *image) allow(n int64) bool {
 	return true
 }
 
-// unpack reads a compressed section. A large one goes to a file: to one that is
-// kept, so that it isn't unpacked again, else, the disk being full perhaps, to one
-// without a name; and where no file can be had to memory.
+// unpack reads a compressed section. It unpacks a large one to a file that is kept, so that
+// the work isn't repeated. If that fails, for instance because the disk is full, it uses a
+// file without a name, and if that fails, memory.
 func (im *image) unpack(name string) ([]byte, error) {
 	damaged := func(err error) error { return im.bad("section "+name, "could not be unpacked: "+err.Error()) }
 	r := im.r
@@ -60,16 +59,16 @@ func (im *image) unpack(name string) ([]byte, error) {
 	if s.Flags&elf.SHF_COMPRESSED == 0 { // .zdebug_*: "ZLIB" and the size, the most significant byte first
 		var h [zdebugHeader]byte
 		if _, err := r.ReadAt(h[:], int64(s.Offset)); err != nil || string(h[:4]) != "ZLIB" {
-			return nil, im.bad("section "+name, "is not packed as its name says")
+			return nil, im.bad("section "+name, "is not compressed, although its name says so")
 		}
 		size = binary.BigEndian.Uint64(h[4:])
 	}
 	if size > maxUnpacked {
-		return nil, im.bad("section "+name, "is larger than what is read of a file")
+		return nil, im.bad("section "+name, "is larger than kprobe reads from a file")
 	}
-	most := int64(size) // more than the header says isn't read
+	most := int64(size) // no more is read than the header says
 	if !im.allow(most) {
-		return nil, im.bad("section "+name, "unpacks to more than what is read of a file of its size")
+		return nil, im.bad("section "+name, "unpacks to more than kprobe reads from a file of this size")
 	}
 	kept := im.keptSection(s)
 	if b := kept.load(); b != nil {
@@ -101,8 +100,8 @@ func (im *image) unpack(name string) ([]byte, error) {
 	return b, nil
 }
 
-// packed reads what is in a compressed section. Of a mapped file zlib's format is read by
-// a package that takes some three quarters of the standard library's time.
+// packed returns a reader of a compressed section. For a mapped file in zlib's format it uses
+// a package that takes three quarters of the standard library's time.
 func (im *image) packed(s *elf.Section) io.Reader {
 	from, end := s.Offset, s.Offset+s.FileSize
 	if im.whole == nil || end < from || end > uint64(len(im.whole)) {
@@ -122,16 +121,16 @@ func (im *image) packed(s *elf.Section) io.Reader {
 	}
 	r, err := zlib.NewReader(bytes.NewReader(im.whole[from:end]))
 	if err != nil {
-		return s.Open() // says what is wrong
+		return s.Open() // its error says what is wrong
 	}
 	return r
 }
 
-// zdebugHeader is how many bytes are in front of what .zdebug_* sections hold.
+// zdebugHeader is the size of the header of .zdebug_* sections.
 const zdebugHeader = 12
 
-// sourceReader reads as many bytes as a section has by its header, and remembers
-// what went wrong in reading, not in writing.
+// sourceReader reads as many bytes as a section has by its header. It remembers errors of
+// reading, as distinct from errors of writing.
 type sourceReader struct {
 	r    io.Reader
 	left int64
@@ -140,7 +139,7 @@ type sourceReader struct {
 
 func (s *sourceReader) Read(b []byte) (int, error) {
 	if s.left == 0 {
-		// A checksum that is wrong is told behind the last byte.
+		// A wrong checksum is reported only after the last byte.
 		var more [1]byte
 		if n, err := s.r.Read(more[:]); n == 0 && err != nil && err != io.EOF {
 			s.err = err
@@ -171,7 +170,7 @@ func (im *image) keep(u unpacked) {
 	im.unpacked = append(im.unpacked, u)
 }
 
-// unpackToFile writes to a file that has no name, and maps it.
+// unpackToFile writes to a file without a name, and maps it.
 func unpackToFile(r io.Reader) ([]byte, error) {
 	f, err := os.CreateTemp("", "kprobe-*.tmp")
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// USDT is one place of a statically defined probe (sys/sdt.h): a no-op in the
-// code, which a note describes.
+// USDT is one place of a statically defined probe (sys/sdt.h): a no-op in the code that a note
+// describes.
 type USDT struct {
 	Provider, Name string
 	Args           string // as the note has them: "-4@%edi 8@-16(%rbp)"; "" is none
 	Vaddr          Vaddr  // of the no-op
-	// Semaphore is a counter of 16 bits that is not 0 while somebody listens: the
-	// program may skip the place otherwise. 0 is none.
+	// Semaphore is the address of a counter of 16 bits that is not 0 while somebody listens.
+	// While it is 0, the program may skip the place. 0 means no semaphore.
 	Semaphore Vaddr
 }
 
-// maxUSDTNotes bounds the bytes of notes that are read of a file.
+// maxUSDTNotes limits the bytes of notes that are read from a file.
 const maxUSDTNotes = 16 << 20
 
-// String is the probe's name as places have it, %PROVIDER:NAME.
+// String returns the probe's name as it is written in places: %PROVIDER:NAME.
 func (u *USDT) String() string { return "%" + u.Provider + ":" + u.Name }
 
 // USDT returns the file's statically defined probes, in the order of their notes. Addresses are
@@ -54,10 +54,9 @@ func (f *File) readUSDT() (out []USDT) {
 	return slices.DeleteFunc(out, func(u USDT) bool { return !f.Executable(u.Vaddr) })
 }
 
-// usdtNotes reads notes of the owner "stapsdt", type 3: the addresses of the
-// no-op, of the base section as it was linked, and of the semaphore, then
-// provider, name and arguments, each ended by a zero byte. moved says how far a
-// base was moved since.
+// usdtNotes reads notes of the owner "stapsdt", type 3. A note has the addresses of the no-op,
+// of the base section as it was linked, and of the semaphore, then provider, name and
+// arguments, each ended by a zero byte. moved returns how far a base has moved since.
 func usdtNotes(b []byte, moved func(base Vaddr) Vaddr) (out []USDT) {
 	const head, ntStapsdt, addresses = 12, 3, 3 * 8
 	le := binary.LittleEndian
@@ -75,7 +74,7 @@ func usdtNotes(b []byte, moved func(base Vaddr) Vaddr) (out []USDT) {
 		}
 		texts := bytes.SplitN(desc[addresses:], []byte{0}, 4)
 		if len(texts) < 4 || len(texts[0]) == 0 || len(texts[1]) == 0 {
-			continue // one of the texts doesn't end, or says nothing
+			continue // one of the texts is empty or doesn't end
 		}
 		by := moved(Vaddr(le.Uint64(desc[8:])))
 		u := USDT{Provider: string(texts[0]), Name: string(texts[1]), Args: string(texts[2]), Vaddr: Vaddr(le.Uint64(desc)) + by}

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// USDTArg is one argument of a statically defined probe, as its note has it:
-// N@OPERAND, where the operand is one of AT&T's assembler.
+// USDTArg is one argument of a statically defined probe as its note has it: N@OPERAND, where
+// the operand is in AT&T's assembler syntax.
 type USDTArg struct {
 	Text   string // as the note has it
 	Size   int    // in bytes: 1, 2, 4 or 8
 	Signed bool   // N is negative
-	Float  bool   // N has an f behind it
+	Float  bool   // an f follows N
 	Kind   USDTKind
-	// Reg is the register of USDTReg. Base and Index are those of USDTMemory, "" is
-	// none; %rip as a base says that Symbol is where the operand is. Without a %.
+	// Reg is the register of USDTReg. Base and Index are those of USDTMemory; "" means none.
+	// The base rip says that the operand is at Symbol. Names have no %.
 	Reg, Base, Index string
 	Scale            int64  // of Index
 	Segment          string // of USDTMemory: "fs", "gs"; "" is none
 	Symbol           string // that Disp is counted from; "" is none
 	Disp             int64  // of USDTMemory; the value of USDTImm
-	Got              bool   // what is read is the address of Symbol
+	Got              bool   // the operand holds the address of Symbol
 }
 
 // USDTKind is a form of operand.
@@ -45,11 +45,11 @@ func (e *USDTArgError) Error() string {
 	return fmt.Sprintf("the note's argument %s can't be read: %s", strconv.Quote(e.Text), e.Why)
 }
 
-// maxUSDTArgs bounds the arguments of a note. sys/sdt.h has 12.
+// maxUSDTArgs limits the arguments of a note. sys/sdt.h allows 12.
 const maxUSDTArgs = 64
 
-// Arguments takes the note's arguments apart. One that can't be read is an error
-// of its own, in errs at the same index: those beside it are good.
+// Arguments splits the note's arguments. An argument that can't be read has an error at the
+// same index of errs; the others are valid.
 func (u *USDT) Arguments() (args []USDTArg, errs []error) {
 	intel := strings.ContainsAny(u.Args, "[]")
 	for _, text := range splitUSDTArgs(u.Args) {
@@ -65,7 +65,7 @@ func (u *USDT) Arguments() (args []USDTArg, errs []error) {
 	return args, errs
 }
 
-// splitUSDTArgs splits at blanks that stand in no parentheses.
+// splitUSDTArgs splits at blanks outside of parentheses.
 func splitUSDTArgs(s string) []string {
 	if strings.Count(s, "(") != strings.Count(s, ")") {
 		return strings.Fields(s)
@@ -93,7 +93,7 @@ func parseUSDTArg(text string) (a USDTArg, err error) {
 			n = -n
 		}
 		if err != nil || n != 1 && n != 2 && n != 4 && n != 8 || a.Float && n < 4 {
-			return a, &USDTArgError{text, "its size is none that is known"}
+			return a, &USDTArgError{text, "its size is unknown"}
 		}
 		a.Size = n
 	}
@@ -103,7 +103,7 @@ func parseUSDTArg(text string) (a USDTArg, err error) {
 	return a, nil
 }
 
-var errUSDTOperand = errors.New("it is no operand of the assembler that is known")
+var errUSDTOperand = errors.New("it is not a known form of an assembler operand")
 
 func (a *USDTArg) operand(op string) error {
 	switch {
@@ -213,15 +213,15 @@ func (a *USDTArg) displacement(s string) error {
 	case suffix == "PLT":
 		a.Symbol = name
 	default:
-		return fmt.Errorf("where %s is, is known to its thread alone", a.Symbol)
+		return fmt.Errorf("%s is a thread-local variable, which has no fixed address", a.Symbol)
 	}
 	if a.Kind == USDTMemory && a.Base == "rip" && a.Symbol == "" {
-		return errors.New("it is relative to an instruction that isn't known")
+		return errors.New("it is relative to an unknown instruction")
 	}
 	return nil
 }
 
-// notInAsmName reports what no name of an assembler has.
+// notInAsmName reports whether no assembler name can contain a character.
 func notInAsmName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r >= 0x80 || strings.ContainsRune("_.$@", r))
 }

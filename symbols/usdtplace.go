@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// resolveUSDT finds the places of statically defined probes: each note of the
-// name, in every module that is meant, by module and address.
+// resolveUSDT finds the places of statically defined probes: each note of the name in every
+// module that is meant, ordered by module and address.
 func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 	list, err := s.modulesFor(p.Module)
 	if err != nil {
@@ -27,13 +27,13 @@ func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 			site, err := s.siteAt(m.Addr(u.Vaddr), p.String())
 			if err != nil {
 				failed = err
-				continue // of a part that isn't mapped any more
+				continue // it is in a part that isn't mapped any more
 			}
 			site.USDT, site.Name, site.Semaphore = u, u.String(), u.Semaphore
 			here = append(here, site)
 		}
 		slices.SortStableFunc(here, func(x, y Site) int { return cmp.Compare(x.Addr, y.Addr) })
-		// One instruction may have two notes of a name: it is one place.
+		// If one instruction has two notes of the same name, it is one place.
 		out = append(out, slices.CompactFunc(here, func(x, y Site) bool { return x.Addr == y.Addr && x.Name == y.Name })...)
 	}
 	if len(out) == 0 && failed != nil {
@@ -53,8 +53,8 @@ func MatchUSDT(p Place, u *USDT) bool {
 	return match(p.Provider, u.Provider) && match(p.Symbol, u.Name)
 }
 
-// USDTAt gives the statically defined probe that a place means and whose no-op is at
-// an address.
+// USDTAt returns the statically defined probe that a place means and that has its no-op at an
+// address.
 func (s *Space) USDTAt(p Place, a Addr) (u *USDT, ok bool) {
 	m := s.ModuleAt(a)
 	if m == nil || m.File == nil {
@@ -76,8 +76,8 @@ func (s *Space) USDTAt(p Place, a Addr) (u *USDT, ok bool) {
 	return nil, false
 }
 
-// noUSDT makes the error of a statically defined probe that none of the modules
-// has, with the names that come near: of these modules, or the same name elsewhere.
+// noUSDT makes the error for a statically defined probe that no module has. It lists similar
+// names in these modules, or the same name elsewhere.
 func (s *Space) noUSDT(p Place, list []*Module) error {
 	e := &NotFoundError{What: "%" + p.Provider + ":" + p.Symbol, Kind: "statically defined probe (USDT)", Where: s.String()}
 	if p.Module != "" && len(list) > 0 {
@@ -129,10 +129,9 @@ func (s *Space) noUSDT(p Place, list []*Module) error {
 	return e
 }
 
-// SymbolFor gives the address of what an argument of a statically defined probe
-// names: a symbol of the probe's module, as the assembler had it. Of static
-// variables that have one name, it is the one of the source file of the function
-// that the probe is in.
+// SymbolFor returns the address of the symbol that an argument of a statically defined probe
+// names, as the assembler of the probe's module meant it. If several static variables have the
+// name, it is the one in the source file of the function that has the probe.
 func (s *Space) SymbolFor(w Site, name string) (Addr, error) {
 	p := Place{Module: w.Module.Path, Symbol: name}
 	found := slices.DeleteFunc(slices.Clone(w.Module.File.lookupRaw(name)), func(s Symbol) bool { return s.Kind == KindTLS || s.Kind == KindPLT })
@@ -148,8 +147,5 @@ func (s *Space) SymbolFor(w Site, name string) (Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	if a, ok := s.copied(w.Module, sym); ok {
-		return a, nil
-	}
-	return w.Module.Addr(sym.Vaddr), nil
+	return s.inUse(w.Module, sym), nil
 }

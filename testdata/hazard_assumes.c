@@ -8,6 +8,8 @@
  *   fs0 fsnone fszero fsjunk   the base of fs is 0, leads to memory that can't be
  *                              read, to zeros, to something that is no control block
  *   tsc                        rdtsc is forbidden (PR_SET_TSC)
+ *   forbids                    says whether rdtsc faults where it is forbidden, and
+ *                              ends; on some virtual machines it doesn't
  *   strict                     seccomp's strict mode
  *   blocked                    fs0 and tsc with SIGSEGV blocked
  *   ignored                    and with SIGSEGV ignored
@@ -189,6 +191,9 @@ static long work_stray(void)
 	memset(variable, 0x5a, sizeof variable);
 	long sum = 0;
 	long sps[] = {0, 8, 64, 4096, -8, -4096, (long)0x8000000000000000, 0x1234567812345678, (long)(constant + 4096), (long)(variable + 32768), (long)(variable + 32771), (long)step, 0x7fffffffffff};
+	if (__builtin_cpu_is("amd")) // returning from the kernel to a stack pointer that isn't canonical is a fault there
+		for (unsigned i = 0; i < sizeof sps / sizeof *sps; i++)
+			sps[i] = sps[i] << 16 >> 16;
 	for (int k = 0; k < 20; k++)
 		for (unsigned i = 0; i < sizeof sps / sizeof *sps; i++)
 			sum += stray(sps[i], k);
@@ -268,6 +273,26 @@ static const char *state(void)
 	return s;
 }
 
+static void faulted(int sig)
+{
+	(void)sig;
+	_exit(1);
+}
+
+/* forbids reports whether this machine keeps to PR_TSC_SIGSEGV. */
+static int forbids(void)
+{
+	int status;
+	if (!fork()) {
+		signal(SIGSEGV, faulted);
+		prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+		__builtin_ia32_rdtsc();
+		_exit(0);
+	}
+	wait(&status);
+	return WEXITSTATUS(status);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "fs0";
@@ -279,6 +304,10 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 8192; i += 8)
 		*(long *)(junk + i) = 0x1234500000 + i;
 	*(void **)junk = junk + 64;
+	if (is("forbids")) {
+		puts(forbids() ? "yes" : "no");
+		return 0;
+	}
 	if (is("blocked")) {
 		sigset_t set;
 		struct sigaction sa = {.sa_sigaction = odd, .sa_flags = SA_SIGINFO};

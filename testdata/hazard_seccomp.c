@@ -3,7 +3,8 @@
 // another, sets seccomp rules that kill the process for prctl, gettid and
 // readlink; from then on that thread does the work. At the line "only" all threads get
 // rules that kill the process for all but what this program itself calls. Prints "ready" first, and
-// "set" when the rules are there. Ends with status 7 when standard input closes.
+// "set" when the rules are there. With an argument so many more threads call storm() all the time, with
+// an address that can be read. Ends with status 7 when standard input closes.
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,7 +12,9 @@
 #include <semaphore.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,13 +60,23 @@ static void *other(void *a) {
 	}
 }
 
-int main(void) {
+__attribute__((noinline, noclone)) long storm(char *a) { __asm__ volatile("" : "+r"(a) : : "memory"); return a[0] + 1; }
+
+static void *storms(void *a) {
+	char *text = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); // who reads there asks each time
+	strcpy(text, "a text");
+	for (;;) storm(text);
+	return a;
+}
+
+int main(int argc, char **argv) {
 	char line[64];
 	int threaded = 0;
 	pthread_t t;
 	sem_init(&go, 0, 0);
 	sem_init(&done, 0, 0);
 	pthread_create(&t, 0, other, 0);
+	for (int i = argc > 1 ? atoi(argv[1]) : 0; i > 0; i--) pthread_create(&t, 0, storms, 0);
 	printf("ready\n");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {

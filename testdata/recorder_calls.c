@@ -1,4 +1,4 @@
-/* recorder_calls THREADS FILE [storm|jumps|paced]: prints "ready", and from a line on has THREADS
+/* recorder_calls THREADS FILE [storm|jumps] [paced]: prints "ready", and from a line on has THREADS
  * threads call hit(N, N * K, THREAD) for N = 1, 2, …, as fast as they can, until the next
  * line; then it prints "done CALLS JUMPS" and waits for another. FILE, which it maps shared,
  * has for each thread how many calls it has begun and how many have returned. With storm
@@ -93,7 +93,7 @@ static void *births(void *p) {
 int main(int argc, char **argv) {
     int threads = atoi(argv[1]), storm = argc > 3 && strcmp(argv[3], "paced") != 0;
     jumps = argc > 3 && strcmp(argv[3], "jumps") == 0;
-    paced = argc > 3 && strcmp(argv[3], "paced") == 0;
+    paced = argc > 3 && strcmp(argv[argc - 1], "paced") == 0;
     int fd = open(argv[2], O_RDWR | O_CREAT, 0600);
     if (threads > MOST || fd < 0 || ftruncate(fd, MOST * sizeof *counts) != 0)
         return 2;

@@ -56,7 +56,7 @@ static void hit(uint32_t id, uint64_t n, int extra) {
     inside++;
     interrupt(id, n, 0);
     char *r = file + rings + cpu * stride + (h & (size - 1));
-    uint32_t word = id | (uint32_t)units << 19;
+    uint32_t word = id | (uint32_t)units << 20;
     __atomic_store_n((uint32_t *)r, word, __ATOMIC_RELEASE);
     interrupt(id, n, 1);
     __atomic_store_n((uint32_t *)(r + 4), self, __ATOMIC_RELEASE);

@@ -61,12 +61,40 @@
     func inside
     mov $0x050f, %eax
     done inside
+    func names
+    mov $15, %edi
+    mov $157, %eax
+    syscall
+    done names
+    func controls
+    mov $157, %eax
+    syscall
+    done controls
+    func filters
+    mov $1, %edi
+    mov $317, %eax
+    syscall
+    done filters
+    func available
+    mov $2, %edi
+    mov $317, %eax
+    syscall
+    done available
     func called
     mov $186, %r9d
     call plain
     mov %r9d, %eax
     syscall
     done called
+    func unmaps
+    mov $11, %eax
+    syscall
+    done unmaps
+    func maps
+    mov $9, %eax
+    mov %rcx, %r10
+    syscall
+    done maps
     .globl main
     .type main, @function
 main:

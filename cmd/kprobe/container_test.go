@@ -115,18 +115,52 @@ func startContainer(t *testing.T, busybox, tool, calls string, prefix []string) 
 	})
 	c.in, c.out = in, bufio.NewReader(out)
 	c.sh(`export KPROBE_EVENTS=/w/events HOME=/w PATH=/bin`)
-	c.sh(`busybox mkfifo /w/in; /rcalls 2 /w/counts paced </w/in >/w/out & P=$!; exec 3>/w/in; echo go >&3; busybox sleep 0.2; echo $P`)
-	for _, shell := range procfs.Process(cmd.Process.Pid).AllChildren() {
-		for _, pid := range procfs.Process(shell).AllChildren() {
-			if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(name) == "rcalls\n" {
-				c.pid = pid
+	c.sh(`busybox mkfifo /w/in; /rcalls 2 /w/counts paced </w/in >/w/out & P=$!; exec 3>/w/in; echo go >&3`)
+	for end := time.Now().Add(time.Minute); c.pid == 0; time.Sleep(time.Millisecond) {
+		for _, shell := range procfs.Process(cmd.Process.Pid).AllChildren() {
+			for _, pid := range procfs.Process(shell).AllChildren() {
+				if name, _ := procfs.Process(pid).Comm(); name == "rcalls" {
+					c.pid = pid
+				}
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("the program isn't found from outside")
+		}
+	}
+	// Its threads make calls.
+	c.awaitCalls()
+	return c
+}
+
+// counts is what the program counts for each of its threads, in 64 bytes: calls that it has begun, and
+// those that have returned.
+func (c *container) counts() []byte {
+	c.t.Helper()
+	b, err := os.ReadFile(filepath.Join(c.root, "w/counts"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
+// awaitCalls waits until each of the program's two threads has made a hundred calls.
+func (c *container) awaitCalls() {
+	c.t.Helper()
+	done := func(thread int) uint64 {
+		if b, err := os.ReadFile(filepath.Join(c.root, "w/counts")); err == nil && len(b) >= 128 { // else it isn't made yet
+			return binary.LittleEndian.Uint64(b[thread*64+8:])
+		}
+		return 0
+	}
+	for thread := range 2 {
+		before := done(thread)
+		for end := time.Now().Add(time.Minute); done(thread) < before+100; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				c.t.Fatalf("thread %d makes no calls", thread)
 			}
 		}
 	}
-	if c.pid == 0 {
-		t.Fatal("the program isn't found from outside")
-	}
-	return c
 }
 
 // sh has the container's shell run a line, which must succeed, and gives what it prints.
@@ -210,13 +244,13 @@ func (c *container) outside() {
 	pid := strconv.Itoa(c.pid)
 	c.kprobe("trace", "--detach", "-q", "-p", pid, containerHit)
 	c.untraced("detached")
-	time.Sleep(50 * time.Millisecond)
+	c.awaitCalls()
 	c.hits(c.kprobe("snapshot", "-p", pid))
 	c.kprobe("add", "-p", pid, "p:rec/two hit2")
 	c.kprobe("disable", "-p", pid, "rec/hit")
 	before := c.hits(c.kprobe("snapshot", "-p", pid))
 	c.kprobe("enable", "-p", pid, "rec/hit")
-	time.Sleep(50 * time.Millisecond)
+	c.awaitCalls()
 	for thread, n := range c.hits(c.kprobe("snapshot", "-p", pid)) {
 		if n <= before[thread] {
 			c.t.Errorf("enabled again, thread %d records nothing: %d, then %d", thread, before[thread], n)
@@ -231,7 +265,7 @@ func (c *container) inside() {
 	c.t.Helper()
 	c.sh("/kprobe trace --detach -q -p $P '" + containerHit + "'")
 	c.untraced("detached inside")
-	c.sh("busybox sleep 0.1")
+	c.awaitCalls()
 	c.hits(c.sh("/kprobe snapshot -p $P 2>/w/err"))
 	c.sh("/kprobe add -p $P 'p:rec/two hit2'; /kprobe disable -p $P rec/hit; /kprobe enable -p $P rec/hit")
 	if list := c.sh("/kprobe list --sites -p $P"); !strings.Contains(list, "hit2") {
@@ -248,17 +282,14 @@ func (c *container) kept() {
 	file := fmt.Sprintf("/dev/shm/kprobe-container-%d", c.pid)
 	c.t.Cleanup(func() { _ = os.Remove(file) })
 	c.kprobe("trace", "--detach", "-q", "--keep", file, "-p", strconv.Itoa(c.pid), containerHit)
-	time.Sleep(100 * time.Millisecond)
+	c.awaitCalls()
 	c.untraced("detached with a file")
 	if err := unix.Kill(c.pid, unix.SIGKILL); err != nil {
 		c.t.Fatal(err)
 	}
 	c.sh("wait $P; true")
 	last := c.hits(c.kprobe("snapshot", file))
-	counts, err := os.ReadFile(filepath.Join(c.root, "w/counts"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	counts := c.counts()
 	for thread := range 2 {
 		begun := binary.LittleEndian.Uint64(counts[thread*64:])
 		if n := last[thread]; n != begun && n+1 != begun {

@@ -36,7 +36,7 @@ func run() int {
 			return status
 		}
 		// Without /proc or descriptors for a second process one must do.
-		fmt.Fprintf(os.Stderr, "kprobe: warning: no guardian: %v\n", err)
+		fmt.Fprintf(os.Stderr, "kprobe: warning: no supervisor: %v\n", err)
 	}
 	proc := facts.Live()
 	if link != nil {
@@ -70,7 +70,7 @@ func mostFiles() uint64 {
 }
 
 // traces reports whether the arguments are those of a command that changes
-// processes: only it needs a guardian.
+// processes: only it needs a supervisor.
 func traces(args []string) bool {
 	for _, arg := range args {
 		if strings.HasPrefix(arg, "-") {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/tracee"
 )
 
 // TestWatchNames: a watchpoint, which is of no function, says so of names that it
@@ -21,6 +22,9 @@ func TestWatchNames(t *testing.T) {
 		{stripped, "w:x w@watched:4 state.b", "no debug information"},
 	} {
 		out, err := exec.Command(program(t), "trace", "-q", "-o", os.DevNull, c.def, "--", c.prog).CombinedOutput()
+		if c.want == "" && tracee.CheckDebugRegisters() != nil {
+			c.want = "no debug register is to be had here"
+		}
 		if (c.want == "") != (err == nil) || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: %v\n%s", c.def, err, out)
 		}

@@ -45,6 +45,27 @@ func TestRandomValuesCFound(t *testing.T) {
 		{"clang -Os -gdwarf-4 dwz", 401097},
 		// A packed structure on the stack whose members lie as those of one that isn't.
 		{"g++ -Os -gdwarf-4 dwz", 611145},
+		// A complex number that the prologue moves to two registers that calls preserve.
+		{"gcc -O0 -g -flto", 702005},
+		// A structure that is constants, behind an array up to whose end a loop counts.
+		{"gcc -O2 -g -fdebug-types-section", 703022},
+		// A structure of which GCC says that it is in one register, twice, and everywhere.
+		{"gcc -Os -gdwarf-4 -gsplit-dwarf", 703042},
+		// A bitfield as wide as its type behind bits without a name, in a packed structure.
+		{"clang -O1 -gdwarf-4", 702064},
+		// A result that no call uses, behind one of which the code that is looked at ends
+		// within an instruction.
+		{"clang++ -O2 -g", 705180},
+		// A result that is passed by its address if an enum in it is no bitfield, and the
+		// parameters behind that; elements of an array with a member that isn't known.
+		{"clang -O3 -g -gsplit-dwarf", 701083}, {"clang -O3 -gdwarf-4", 702082},
+		// A structure of which a member is nowhere, behind an array that a vector is stored to.
+		{"gcc -O2 -gdwarf-4 dwz-m", 9014026},
+		// A bitfield as wide as its type that a bitfield without a name has shifted, in a packed
+		// structure all of whose members are bytes.
+		{"clang++ -Og -g", 9019207},
+		// A result with an _Atomic member, which clang has callers make room for.
+		{"clang -O2 -g -gsplit-dwarf", 9021074},
 	} {
 		t.Run(c.build, func(t *testing.T) {
 			t.Parallel()

@@ -19,8 +19,28 @@ func rustBuilds() (all []string) {
 // print of themselves (compareBuilds).
 func TestRandomValuesRust(t *testing.T) {
 	builds := rustBuilds()
-	compareBuilds(t, builds, []int{0, 4}, func(t *testing.T, k int, seed uint64) tally {
-		source, defs := generateRust(seed, 8)
-		return compareProgram(t, "generated.rs", source, defs, append(strings.Fields(builds[k]), "-Awarnings", "--edition=2021"))
-	})
+	compareBuilds(t, builds, []int{0, 4}, func(t *testing.T, k int, seed uint64) tally { return compareRandomRust(t, builds[k], seed) })
+}
+
+// TestRandomValuesRustFound are programs that showed wrong values once.
+func TestRandomValuesRustFound(t *testing.T) {
+	for _, c := range []struct {
+		build string
+		seed  uint64
+	}{
+		// Parameters on the stack that the function doesn't use: callers store nothing there.
+		{"rustc -O -Clto=fat -g -Csplit-debuginfo=packed", 9012025},
+	} {
+		t.Run(c.build, func(t *testing.T) {
+			t.Parallel()
+			compareRandomRust(t, c.build, c.seed)
+		})
+	}
+}
+
+// compareRandomRust makes a program of a build's name and compares its values.
+func compareRandomRust(t *testing.T, build string, seed uint64) tally {
+	t.Helper()
+	source, defs := generateRust(seed, 8)
+	return compareProgram(t, "generated.rs", source, defs, append(strings.Fields(build), "-Awarnings", "--edition=2021"))
 }

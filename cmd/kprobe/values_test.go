@@ -148,7 +148,7 @@ func compareKnown(t *testing.T, defs, command []string, unknown map[string]bool)
 		maps.DeleteFunc(values, func(name string, _ any) bool { return unknown[event+" "+name] })
 		want[event] = append(want[event], values)
 	}
-	have := map[string][]map[string]any{}
+	have, cut := map[string][]map[string]any{}, map[string][][]string{}
 	file, err := os.Open(out)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func compareKnown(t *testing.T, defs, command []string, unknown map[string]bool)
 					values[name] = cutList(list)
 				}
 			}
-			have[hit.Event] = append(have[hit.Event], values)
+			have[hit.Event], cut[hit.Event] = append(have[hit.Event], values), append(cut[hit.Event], hit.Cut)
 		}
 	}
 	gone := map[string]bool{} // events whose definitions ask for whatever there is
@@ -188,6 +188,7 @@ func compareKnown(t *testing.T, defs, command []string, unknown map[string]bool)
 			continue
 		}
 		for i := range list {
+			n.limited = cut[event][i]
 			n.differences(t, fmt.Sprintf("%s %d", event, i+1), have[event][i], list[i], gone[event])
 		}
 	}
@@ -208,22 +209,6 @@ func begins(have, want any) bool {
 		return reflect.DeepEqual(plainValue(have), plainValue(want))
 	}
 	return len(h) <= len(w) && slices.EqualFunc(h, w[:len(h)], begins)
-}
-
-// tally counts values that were compared.
-type tally struct {
-	equal, wrong int
-	refused      int  // said to be optimized out, or not to be had
-	faults       bool // parts that print as (fault) are refused
-}
-
-func (n *tally) add(m tally) {
-	n.equal, n.wrong, n.refused = n.equal+m.equal, n.wrong+m.wrong, n.refused+m.refused
-}
-
-// String tells the numbers.
-func (n tally) String() string {
-	return fmt.Sprintf("%d values are equal, %d differ, %d can't be had", n.equal, n.wrong, n.refused)
 }
 
 // lacks reports a value part of which is null.
@@ -292,46 +277,6 @@ func decodeValues(t *testing.T, text string) map[string]any {
 		t.Fatalf("%v: %s", err, text)
 	}
 	return v
-}
-
-// differences reports each value that isn't what the program says, and counts those
-// that it says. What it doesn't say is not compared.
-func (n *tally) differences(t *testing.T, where string, have, want map[string]any, gone bool) {
-	t.Helper()
-	for name, w := range want {
-		h, ok := have[name]
-		inner, isMap := w.(map[string]any)
-		if m, split := members(have, name); !ok && split { // $params tells of the members
-			n.differences(t, where+"."+name, m, inner, true)
-			continue
-		}
-		if (gone || n.faults && strings.Contains(where, ".")) && !ok || gone && h == nil { // of a structure what can't be had is left out
-			n.refused++
-			continue
-		}
-		m, alsoMap := h.(map[string]any)
-		switch {
-		case !ok:
-			n.wrong++
-			t.Errorf("%s: no %s in %v", where, name, have)
-		case isMap && alsoMap:
-			n.differences(t, where+"."+name, m, inner, gone)
-		case isCut(h) && n.faults && begins([]any(h.(cutList)), w):
-			n.refused++ // but what there is of it is equal
-		case n.faults && lacks(h) && agrees(h, w):
-			n.refused++
-		case !reflect.DeepEqual(plainValue(h), plainValue(w)):
-			n.wrong++
-			t.Errorf("%s: %s is %v, the program says %v", where, name, h, w)
-		default:
-			n.equal++
-		}
-	}
-}
-
-func isCut(v any) bool {
-	_, ok := v.(cutList)
-	return ok
 }
 
 // symbolName is an address that is a function's.

@@ -26,12 +26,7 @@ func TestCallersValues(t *testing.T) {
 		t.Run(build, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			words := append(strings.Fields(build), "-o", filepath.Join(dir, "prog"), source)
-			cmd := exec.Command(fixture.NeedTool(t, words[0]), words[1:]...)
-			cmd.Dir = dir
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			compileIn(t, dir, strings.Fields(build), "-o", filepath.Join(dir, "prog"), source)
 			for _, o := range []string{"-q", "--no-optimize"} {
 				out := filepath.Join(dir, "hits")
 				cmd := exec.Command(program(t), "trace", "-q", o, "-o", out, "p:gone "+line+" $params", "--", filepath.Join(dir, "prog"))

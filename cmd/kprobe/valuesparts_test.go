@@ -18,7 +18,7 @@ func TestTakenApart(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "i=2") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for def, want := range map[string]string{"r quiet $retval": "without a result", "r quiet %ax": "", "r divided $retval": "", "p quiet n": ""} {
+	for def, want := range map[string]string{"r quiet $retval": "may return nothing", "r quiet %ax": "", "r divided $retval": "", "p quiet n": ""} {
 		out, err := exec.Command(program(t), "trace", "-q", def, "--", prog).CombinedOutput()
 		if (want == "") != (err == nil) || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v\n%s", def, err, out)

@@ -85,7 +85,7 @@ func TestRustUnused(t *testing.T) {
 // and a result that both return in the same place is.
 func TestRustPlainName(t *testing.T) {
 	prog := fixture.Build(t, "values_passed.rs", "-g", "-O")
-	for def, want := range map[string]string{"r named r=$retval": "is not told", "r both r=$retval": "r=4.5"} {
+	for def, want := range map[string]string{"r named r=$retval": "doesn't say whether the function", "r both r=$retval": "r=4.5"} {
 		out, err := exec.Command(program(t), "trace", "-q", def, "--", prog).CombinedOutput()
 		if strings.HasPrefix(want, "r=") != (err == nil) || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v\n%s", def, err, out)
@@ -104,7 +104,7 @@ func TestRustUnusedResult(t *testing.T) {
 			out, err := exec.Command(program(t), "trace", "-q", "r rust_results::"+name+" r=$retval", "--", prog).CombinedOutput()
 			switch {
 			case optimized && (name == "quiet" || name == "fixed" || name == "half" || name == "maybe"): // the tag of maybe is always the same
-				want = "no call is known that uses its result"
+				want = "no known call uses its result"
 			case optimized && name == "large":
 				want = "probe a line of the caller"
 			}

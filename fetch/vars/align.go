@@ -4,14 +4,15 @@ import (
 	"debug/dwarf"
 
 	"kprobe/fetch"
+	"kprobe/fetch/vars/touches"
 	"kprobe/probe/insn"
 	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
 )
 
-// alignment is the alignment of a value on the stack, if that is more than a word. A structure
-// has that of its members, unless it is packed.
+// alignment returns the alignment of a value on the stack. It may be 0 if it is at most a
+// word. A structure is aligned like its members, unless it is packed.
 func (f *frame) alignment(t ctype, depth int) int64 {
 	n := t.align
 	switch {
@@ -29,8 +30,8 @@ func (f *frame) alignment(t ctype, depth int) int64 {
 	return n
 }
 
-// natural is the alignment of a type. If debug information doesn't say that a structure is
-// packed, and its members fit both ways, it is taken for one that isn't.
+// natural returns the alignment of a type. If debug information doesn't say whether a
+// structure is packed, and its members fit both ways, the structure counts as not packed.
 func (f *frame) natural(t ctype, depth int) int64 {
 	switch {
 	case f.tooDeep(depth):
@@ -66,8 +67,9 @@ func (f *frame) natural(t ctype, depth int) int64 {
 	return max(t.size, 1)
 }
 
-// packed reports whether a structure has members that aren't aligned as their types are, or
-// whose size isn't. GCC says which alignment the source gives a type.
+// packed reports whether a structure has members that aren't aligned as their types demand, or
+// whether its own size isn't a multiple of their alignment. GCC records an alignment only if
+// the source gives one.
 func (f *frame) packed(t ctype, depth int) bool {
 	if t.align > 0 && f.isGNU() {
 		return true
@@ -86,9 +88,9 @@ func (f *frame) packed(t ctype, depth int) bool {
 	return t.size%most != 0
 }
 
-// misaligned reports whether LLVM passes a structure in memory because of a member at an
-// offset; GCC does so for numbers only. If the member may be packed, which LLVM doesn't say,
-// this is in doubt.
+// misaligned reports whether LLVM passes a structure in memory because a member at off isn't
+// aligned. GCC does so for numbers only. LLVM doesn't record whether the member's type is
+// packed; if it may be, the answer is in doubt.
 func (f *frame) misaligned(t ctype, off int64) bool {
 	if f.isGNU() || t.kind != kindStruct && t.kind != kindArray || off%f.natural(t, 0) == 0 {
 		return false
@@ -103,10 +105,10 @@ func (f *frame) misaligned(t ctype, off int64) bool {
 	return false
 }
 
-// mayBePacked reports a structure of which the compiler doesn't tell whether it is packed, and
-// so less aligned than its members. LLVM says what the source aligns it to; if that is less,
-// the structure may be packed, or not. GCC says nothing, which leaves those in doubt whose
-// members lie at the same offsets either way.
+// mayBePacked reports whether a structure may be packed, and so be less aligned than its
+// members, without debug information saying so. LLVM records the alignment that the source
+// gives: if it is less than the members', the structure may be packed or not. GCC records
+// nothing, so every structure is in doubt whose members lie at the same offsets either way.
 func (f *frame) mayBePacked(t ctype) bool {
 	if t.kind != kindStruct {
 		return false
@@ -120,10 +122,11 @@ func (f *frame) mayBePacked(t ctype) bool {
 	return !told || n < t.align
 }
 
-// padded reports whether a structure has bytes of no member, which a packed one doesn't have.
-// Bytes next to a bitfield prove nothing: bitfields without a name are in no debug information.
+// padded reports whether a structure has bytes that belong to no member; a packed structure
+// has none. Bytes next to a bitfield prove nothing, because debug information doesn't list
+// bitfields without a name.
 func (f *frame) padded(t ctype) bool {
-	end, bits := int64(0), false // of the members so far, and whether the last one is a bitfield
+	end, bits := int64(0), false // where the members so far end, and whether the last one is a bitfield
 	for _, m := range f.members(t) {
 		if m.static.Unit() != nil {
 			continue
@@ -143,7 +146,8 @@ func (f *frame) padded(t ctype) bool {
 	return t.size > end && !bits
 }
 
-// replicate gives an array the classes of its first element, padding too, as GCC does.
+// replicate gives all elements of an array the classes of the first one. As in GCC, this
+// includes padding.
 func replicate(out []class, off, size, elem int64) {
 	first, n := off/8, max((elem+off%8+7)/8, 1)
 	for i := first + n; i <= (off+size-1)/8 && i < int64(len(out)); i++ {
@@ -153,8 +157,8 @@ func replicate(out []class, off, size, elem int64) {
 	}
 }
 
-// scalarAlign is the alignment without which a number makes its structure one that
-// is passed in memory.
+// scalarAlign returns the alignment that a number needs. If it has less, its structure is
+// passed in memory.
 func (f *frame) scalarAlign(t ctype) int64 {
 	if t.align > 0 && !f.isGNU() {
 		return t.align
@@ -162,8 +166,8 @@ func (f *frame) scalarAlign(t ctype) int64 {
 	return t.size
 }
 
-// inCallers returns where debug information has a parameter in its caller's frame, from the
-// stack pointer at the function's entry on. Only the caller can have put it there.
+// inCallers returns where debug information places a parameter in the caller's frame, counted
+// from the stack pointer at the function's entry. Only the caller can have put it there.
 func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 	list, base := e.Locations(dwarf.AttrLocation), f.fn.Locations(dwarf.AttrFrameBase)
 	if len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 || list[0].Expr[0] != opFbreg || len(base) != 1 || len(base[0].Expr) != 1 {
@@ -180,7 +184,7 @@ func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 	case opReg0 + spColumn:
 		depth := f.frameDepth()
 		if code, _, known := f.prologue(); known && code.spKnown && 8-code.sp != depth {
-			return 0, false // calls with arguments on the stack go deeper than what the place counts from
+			return 0, false // calls with arguments on the stack lower it more than the prologue does
 		}
 		at = off + 8 - depth
 	case opReg0 + 6: // rbp, when it is pushed
@@ -191,8 +195,8 @@ func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 	return at, at >= 8 && at%8 == 0
 }
 
-// entryRegister is the register that debug information says a parameter is in, or
-// begins in, at the function's entry.
+// entryRegister returns the register in which, by debug information, a parameter is at the
+// function's entry. If a parameter has several parts, this is the register of the first.
 func (f *frame) entryRegister(e *debuginfo.Entry) (place, bool) {
 	expr, _, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
 	if !ok {
@@ -214,9 +218,10 @@ func (p place) beginsIn(r place) bool {
 	return p.kind == isValue && p.sym.src.Source == r.sym.src.Source && p.sym.src.Reg == r.sym.src.Reg
 }
 
-// besideAligned returns where a parameter lies in its caller's frame, from the canonical frame
-// address, in a function whose own frame GCC aligns. GCC gives it by the register in which the
-// prologue keeps that address, as if the register had it all the time.
+// besideAligned returns where a parameter lies in its caller's frame, counted from the
+// canonical frame address, if GCC aligns the function's own frame. GCC describes the place by
+// the register in which the prologue keeps that address, as if the register had it from the
+// first instruction on.
 func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	list := e.Locations(dwarf.AttrLocation)
 	if !f.isGNU() || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || len(list) != 1 || !list[0].Everywhere() || len(list[0].Expr) == 0 {
@@ -230,9 +235,9 @@ func (f *frame) besideAligned(e *debuginfo.Entry) (off int64, ok bool) {
 	return off, !r.Bad && r.Left() == 0
 }
 
-// keepsAddress reports a function that begins with the canonical frame address in a
-// register, and with a stack pointer that it aligns. The register may be pushed before,
-// other instructions may stand between, and another register may get the address later.
+// keepsAddress reports whether a function's prologue puts the canonical frame address into a
+// register and then aligns the stack pointer. The register may be pushed before, other
+// instructions may stand between, and another register may take over the address later.
 func (f *frame) keepsAddress() bool {
 	low, ok := f.fn.EntryPC()
 	if !ok {
@@ -241,7 +246,7 @@ func (f *frame) keepsAddress() bool {
 	var text []byte
 	for _, r := range f.fn.Ranges() {
 		if r.Low == low && r.High > low {
-			text, _ = f.module.File.Text(symbols.Vaddr(low), int(min(r.High-low, maxAligning))) // none tells nothing
+			text, _ = f.module.File.Text(symbols.Vaddr(low), int(min(r.High-low, maxAligning))) // without code there is no answer
 		}
 	}
 	below, kept := int64(8), false // how far the stack pointer is below that address
@@ -251,11 +256,11 @@ func (f *frame) keepsAddress() bool {
 			return false
 		}
 		code := text[:i.Len]
-		op, _ := operandOf(i, code)
+		op, _ := touches.OperandOf(i, code)
 		switch {
 		case i.Is(insn.Push):
 			below += 8
-		case i.Is(insn.LEA) && op.base == insn.RSP && op.index == insn.NoReg && op.disp == below:
+		case i.Is(insn.LEA) && op.Base == insn.RSP && op.Index == insn.NoReg && op.Disp == below:
 			kept = true
 		case i.Encoding == insn.Legacy && i.Map == 0 && (i.Opcode == 0x81 || i.Opcode == 0x83) && i.ModRM == 0xe4: // and $-32, %rsp
 			return kept
@@ -267,6 +272,6 @@ func (f *frame) keepsAddress() bool {
 	return false
 }
 
-// maxAligning is how many bytes of a function are looked at for the instruction that
-// aligns its stack pointer.
+// maxAligning is how many bytes of a function are searched for the instruction that aligns the
+// stack pointer.
 const maxAligning = 64

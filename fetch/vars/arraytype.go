@@ -8,8 +8,8 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// array reads the dimensions: of several the first is the array's, and the
-// others its elements'.
+// array reads the dimensions of an array. The first one is the array's own; the others belong
+// to its elements.
 func (f *frame) array(t *ctype) {
 	t.kind = kindArray
 	elem := f.resolve(t.elem)
@@ -62,8 +62,8 @@ func dimensions(f *frame, e debuginfo.Entry, from int) string {
 	return s
 }
 
-// dimension is the number of elements of the i-th dimension: 0 is unknown, -1
-// no such dimension.
+// dimension returns the number of elements of the i-th dimension: 0 if it is unknown, -1 if
+// there is no such dimension.
 func (f *frame) dimension(e debuginfo.Entry, i int) int64 {
 	for c := range e.Children() {
 		if c.Tag() != dwarf.TagSubrangeType {

@@ -1,8 +1,6 @@
 package vars
 
 import (
-	"fmt"
-
 	"kprobe/fetch"
 	"kprobe/symbols/dwread"
 )
@@ -46,9 +44,9 @@ func (x *evaluator) shuffle(op uint8) error {
 	return nil
 }
 
-// binary computes one step of two values, of which one must be a constant or a
-// register: there is one register to compute in. Of two types one is the
-// generic one, of constants, or both are the same.
+// binary computes one step with two values. One of them must be a constant or a register,
+// because steps have only one register to compute in. The two must have the same type, or one
+// the generic type of constants.
 func (x *evaluator) binary(op uint8) error {
 	b, err := x.pop()
 	if err != nil {
@@ -93,10 +91,10 @@ func (x *evaluator) binary(op uint8) error {
 		}
 		return push(a.step(fetch.Step{Op: step, FromReg: true, Reg: r}).add(c))
 	}
-	return fmt.Errorf("its value is %w: it is to be computed from more registers than one at a time", fetch.ErrNoValue)
+	return unknown("its value would have to be computed from several registers")
 }
 
-// regPlus tells a register plus a constant.
+// regPlus splits a value into a register and a constant, if it is the sum of the two.
 func (s sym) regPlus() (fetch.Reg, int64, bool) {
 	if s.src.Source != fetch.SourceReg || len(s.steps) != 1 || s.steps[0].Op != fetch.StepAdd || s.steps[0].FromReg {
 		return 0, 0, false
@@ -104,7 +102,7 @@ func (s sym) regPlus() (fetch.Reg, int64, bool) {
 	return s.src.Reg, int64(s.steps[0].Imm), true
 }
 
-// operand reports whether a value can be a step's operand.
+// operand reports whether a value can be the operand of a step.
 func (s sym) operand() (sym, bool) {
 	if _, ok := s.isConst(); ok {
 		return s, true
@@ -113,7 +111,8 @@ func (s sym) operand() (sym, bool) {
 	return s, ok
 }
 
-// fold is a step with a constant, done at once on a constant.
+// fold applies a step with a constant. If the value is a constant, too, it is computed at
+// once.
 func (s sym) fold(op fetch.StepOp, c uint64) sym {
 	if v, ok := s.isConst(); ok {
 		return constant(op.Apply(v, c))

@@ -12,23 +12,23 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// Values of the entry after it
+// Values from the entry, later in the function
 //
-// Later in a function the register in which a parameter was passed has other contents, but the
-// caller may still have its value: debug information says how what a call passes is computed
-// from the caller's registers (DWARF 5, 3.4.2). That holds for one call only, so the return
-// address is compared when the probe is hit. If the function was called from elsewhere, the
-// value is a fault. Only constants are used, and registers that calls preserve, which are in
-// the callee's registers or frame; nothing that the caller could have changed in memory since.
-// A function that leaves itself by a jump may be entered again with the same return address: it
-// has no such values.
+// Later in a function, the register that passed a parameter has other contents, but the caller
+// may still have the value: debug information says how a call's arguments are computed from the
+// caller's registers (DWARF 5, 3.4.2). That holds for one call only, so the return address is
+// compared when the probe is hit. If the function was called from elsewhere, the value is a
+// fault. Only constants are used, and registers that calls preserve (the callee has them in its
+// registers or frame). Memory is not read, because the caller may have changed it since. A
+// function that ends in a jump may be entered again with the same return address, so it has no
+// such values.
 
-// callersRegisters are the registers that calls preserve, by their DWARF numbers: bx, bp, r12
-// to r15.
+// callersRegisters are the registers that calls preserve, as a set of DWARF numbers: bx, bp,
+// r12 to r15.
 const callersRegisters = 1<<3 | 1<<6 | 1<<12 | 1<<13 | 1<<14 | 1<<15
 
-// passedBy returns what the only known call has passed in a location at the function's entry,
-// or for a parameter that isn't passed any more.
+// passedBy returns what the only known call passes in a location at the function's entry, or
+// for a parameter that isn't passed any more.
 func (f *frame) passedBy(location []byte, parameter debuginfo.Ref) (s sym, ok bool) {
 	site, ok := f.onlyCall()
 	if !ok {
@@ -49,11 +49,11 @@ func (f *frame) passedBy(location []byte, parameter debuginfo.Ref) (s sym, ok bo
 	return c.value(expr)
 }
 
-// onlyCall returns the call of the function, if its unit has only one and that leads straight
-// to it.
+// onlyCall returns the call of the function, if its unit has exactly one, and that one names
+// the function directly.
 func (f *frame) onlyCall() (only debuginfo.CallSite, ok bool) {
 	if _, at, ok := f.fn.Chased(dwarf.AttrNoreturn); ok && at.Flag(dwarf.AttrNoreturn) {
-		return only, false // it needs not keep the caller's registers
+		return only, false // it doesn't have to keep the caller's registers
 	}
 	if f.atReturn || f.isGoFunc() || !f.fn.TellsTailCalls() {
 		return only, false
@@ -89,11 +89,10 @@ type caller struct {
 	unit *debuginfo.Unit
 	row  *unwind.Row
 	site *debuginfo.CallSite
-	cfa  sym // of the function that was called; a fault where another call was it
+	cfa  sym // of the called function; a fault if another call led here
 }
 
-// value computes an expression of the caller: a constant, or a register and a
-// distance.
+// value computes an expression of the caller's: a constant, or a register plus a constant.
 func (c *caller) value(expr []byte) (s sym, ok bool) {
 	r := dwread.At(expr, 0)
 	op := r.U8()
@@ -103,13 +102,17 @@ func (c *caller) value(expr []byte) (s sym, ok bool) {
 	case op >= opConst1u && op <= opConsts:
 		s = c.constant(constOperand(op, &r))
 	case op == opAddr:
-		s = c.constant(uint64(c.f.module.Addr(symbols.Vaddr(r.Uint(8)))))
+		if s, ok = c.address(r.Uint(8)); !ok {
+			return s, false
+		}
 	case op == opAddrx || op == opGNUAddrIndex:
 		at, known := c.unit.IndexedAddress(r.Uleb())
 		if !known {
 			return s, false
 		}
-		s = c.constant(uint64(c.f.module.Addr(symbols.Vaddr(at))))
+		if s, ok = c.address(at); !ok {
+			return s, false
+		}
 	case op >= opBreg0 && op <= opBreg31:
 		if s, ok = c.register(uint64(op - opBreg0)); !ok {
 			return s, false
@@ -124,7 +127,7 @@ func (c *caller) value(expr []byte) (s sym, ok bool) {
 		return s, false
 	}
 	if r.Left() > 0 {
-		if r.U8() != opPlusUconst { // such as DW_OP_deref: the caller's memory may be another by now
+		if r.U8() != opPlusUconst { // such as DW_OP_deref: the caller's memory may have changed by now
 			return s, false
 		}
 		s = s.add(int64(r.Uleb()))
@@ -134,7 +137,13 @@ func (c *caller) value(expr []byte) (s sym, ok bool) {
 
 func (c *caller) constant(v uint64) sym { return c.cfa.fold(fetch.StepAnd, 0).fold(fetch.StepOr, v) }
 
-// register is what the caller had, and has, in a register.
+// address returns the address of a variable or of code in the file.
+func (c *caller) address(v uint64) (s sym, ok bool) {
+	at, ok := c.f.address(v).isConst()
+	return c.constant(at), ok
+}
+
+// register returns what the caller had in a register, if it still has it.
 func (c *caller) register(n uint64) (s sym, ok bool) {
 	if n == spColumn {
 		return c.cfa, true
@@ -152,7 +161,7 @@ func (c *caller) register(n uint64) (s sym, ok bool) {
 	return s, false
 }
 
-// frameBase is the caller's, where that is its canonical frame address.
+// frameBase returns the caller's frame base, if that is its canonical frame address.
 func (c *caller) frameBase() (s sym, ok bool) {
 	fn, ok := c.site.In.Entry()
 	if !ok {
@@ -169,8 +178,8 @@ func (c *caller) frameBase() (s sym, ok bool) {
 	return s.add(row.CFA.Off), true
 }
 
-// parameterRef is a parameter that GCC has taken out of a function: its callers tell
-// what they would have passed.
+// parameterRef evaluates a reference to a parameter that GCC has removed from a function.
+// Debug information of the callers says what they would have passed.
 func (x *evaluator) parameterRef(off uint64) error {
 	ref, ok := x.unit.RefUnit(off)
 	if s, known := x.f.passedBy(nil, ref); ok && known {
@@ -179,7 +188,7 @@ func (x *evaluator) parameterRef(off uint64) error {
 	return fmt.Errorf("%w: it is not passed", fetch.ErrNoValue)
 }
 
-// goneValue is the error that a value of the entry isn't known at the address.
+// goneValue returns the error for a value from the entry that isn't known at the address.
 func (f *frame) goneValue() error {
 	return fmt.Errorf("%w at this address; its value at the function's entry is available at %s", fetch.ErrNoValue, f.entryName())
 }

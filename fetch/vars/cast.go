@@ -12,10 +12,10 @@ import (
 // cast is what stands in parentheses before an operand.
 type cast struct {
 	t      ctype
-	member string // of (TYPE,MEMBER): what the address is that of
+	member string // of (TYPE,MEMBER): the member that the address belongs to
 }
 
-// cast reads (TYPE), (TYPE*) or (TYPE,MEMBER) when something follows it.
+// cast reads (TYPE), (TYPE*) or (TYPE,MEMBER), if an operand follows it.
 func (p *parser) cast() (c cast, ok bool) {
 	end := strings.IndexByte(p.s[p.at:], ')')
 	if end < 0 {
@@ -49,9 +49,9 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 }
 
 // castTo reads the operand of a cast. The kernel's casts bind before the members that follow:
-// (STRUCT)ARG->FIELD means the structure whose address is ARG, and (STRUCT,MEMBER)ARG->FIELD
-// the structure that has a member at address ARG. C's casts bind after them. A structure
-// without a star is always the kernel's, because C has no such cast. A pointer is C's if the
+// (STRUCT)ARG->FIELD means the structure at address ARG, and (STRUCT,MEMBER)ARG->FIELD the
+// structure that has MEMBER at address ARG. C's casts bind after them. A structure without a
+// star is always the kernel's form, because C has no such cast. A pointer is C's form if the
 // operand has the members, and otherwise the kernel's.
 func (p *parser) castTo(c cast) (value, error) {
 	if c.t.kind == kindUnknown {
@@ -81,7 +81,7 @@ func (p *parser) castTo(c cast) (value, error) {
 	return p.members(v, err)
 }
 
-// operand is what a cast of the kernel's binds to.
+// operand reads the operand that a cast in the kernel's form binds to.
 func (p *parser) operand() (value, error) {
 	if p.depth++; p.depth > 64 {
 		return value{}, errSyntax
@@ -102,8 +102,7 @@ func (p *parser) operand() (value, error) {
 	return p.primary()
 }
 
-// addressOf takes a value for the address of the cast's structure, or of its
-// member.
+// addressOf treats a value as the address of the cast's structure, or of its member.
 func (v value) addressOf(c cast) (value, error) {
 	t := c.t
 	if t.kind == kindUnknown {
@@ -119,12 +118,12 @@ func (v value) addressOf(c cast) (value, error) {
 	if err != nil || c.member == "" {
 		return v, err
 	}
-	// How far the member is from the start: that of one in memory at address 0.
+	// The member's offset is its address in a structure at address 0.
 	to := v.f.resolve(t.elem)
 	at := value{f: v.f, t: v.f.whole(to), p: place{kind: inMemory, sym: constant(0)}}
 	for name := range strings.SplitSeq(c.member, ".") {
 		if at.t.kind == kindPointer || at.t.kind == kindReference {
-			return v, fmt.Errorf("%s: a member behind a pointer is no part of %s", c.member, to)
+			return v, fmt.Errorf("%s: a member that a pointer leads to is not part of %s", c.member, to)
 		}
 		if at, err = at.field(name); err != nil {
 			return v, err
@@ -132,20 +131,20 @@ func (v value) addressOf(c cast) (value, error) {
 	}
 	off, known := at.p.sym.isConst()
 	if at.p.kind != inMemory || !known || off > 1<<31 {
-		return v, fmt.Errorf("where %s is in %s is not known: %w", c.member, to, fetch.ErrNoValue)
+		return v, unknown("it is not known where %s is in %s", c.member, to)
 	}
 	if at.width != 0 {
-		return v, fmt.Errorf("%s is a bit field, which has no address", c.member)
+		return v, fmt.Errorf("%s is a bitfield, which has no address", c.member)
 	}
 	s, err := v.p.value(8)
 	v.p = place{kind: isValue, sym: s.add(-int64(off))}
 	return v, err
 }
 
-// typeWords are those that go before or make up the names of C's types.
+// typeWords are the words that stand before a C type's name, or are part of it.
 var typeWords = [...]string{"struct", "union", "enum", "class", "const", "volatile", "restrict"}
 
-// namedType finds a type by its name; one that nobody knows has no kind.
+// namedType finds a type by its name. A type that isn't found has no kind.
 func (f *frame) namedType(name string, stars int) ctype {
 	words := slices.DeleteFunc(strings.Fields(name), func(w string) bool { return slices.Contains(typeWords[:], w) })
 	bare := strings.Join(words, " ")
@@ -170,13 +169,13 @@ func (f *frame) namedType(name string, stars int) ctype {
 	return t
 }
 
-// spaced is a template's name with a blank behind each comma, as compilers write it.
+// spaced writes a template's name with a blank after each comma, as compilers do.
 func spaced(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, ", ", ","), ",", ", ")
 }
 
-// spellings are a type's name as it was given, and an integer's as GCC and clang
-// write it.
+// spellings returns the spellings of a type's name: the given one, and for integers those of
+// GCC and clang.
 func spellings(bare string, words []string) []string {
 	long, unsigned, signed := 0, false, false
 	base := "int"
@@ -216,7 +215,7 @@ func spellings(bare string, words []string) []string {
 	return []string{sign + "int"}
 }
 
-// as gives a value another type, as C's cast does.
+// as converts a value to another type, as a cast in C does.
 func (v value) as(t ctype) (value, error) {
 	if t.kind == kindUnknown {
 		return v, v.f.noType(t.name)
@@ -238,9 +237,9 @@ func (v value) as(t ctype) (value, error) {
 		if v, err = v.widened(t); err != nil {
 			return v, err
 		}
-	case v.t.kind == t.kind && v.t.size == t.size: // another name of the same
+	case v.t.kind == t.kind && v.t.size == t.size: // another name of the same type
 	default:
-		return v, fmt.Errorf("a %s can't be taken for a %s: a cast is of addresses and integers", v.t, t)
+		return v, fmt.Errorf("a %s can't be cast to a %s: only addresses and integers can", v.t, t)
 	}
 	v.t, v.width, v.bit = t, 0, 0
 	return v, nil
@@ -254,8 +253,7 @@ func isInteger(t ctype) bool {
 	return false
 }
 
-// widened makes bit fields, and numbers that become larger, numbers of 64 bits, by
-// their sign.
+// widened extends bitfields, and numbers that a cast makes larger, to 64 bits by their sign.
 func (v value) widened(t ctype) (value, error) {
 	bits := int64(v.width)
 	if bits == 0 {
@@ -265,7 +263,7 @@ func (v value) widened(t ctype) (value, error) {
 		return v, nil
 	}
 	if t.kind == kindBool {
-		return v, fmt.Errorf("a %s can't be taken for a %s: compare it in a filter", v.t, t)
+		return v, fmt.Errorf("a %s can't be cast to a %s: compare it in a filter", v.t, t)
 	}
 	var s sym
 	if v.p.kind == inMemory {
@@ -290,7 +288,7 @@ func (v value) widened(t ctype) (value, error) {
 	return v, nil
 }
 
-// noType says that the file of the place has no type of a name.
+// noType returns the error for a type that the place's file doesn't have.
 func (f *frame) noType(name string) error {
 	return &NotFoundError{Name: "type " + name, Where: f.module.File.Name, Types: true}
 }

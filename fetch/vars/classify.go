@@ -14,8 +14,8 @@ const (
 	classUnknown // debug information doesn't tell
 )
 
-// classify gives the classes of a value's eightbytes: one or two, or
-// classMemory or classUnknown alone.
+// classify returns the classes of a value's eightbytes: one or two, or classMemory or
+// classUnknown alone.
 func (f *frame) classify(t ctype) []class {
 	memory := []class{classMemory}
 	switch t.kind {
@@ -50,11 +50,14 @@ func (f *frame) classify(t ctype) []class {
 	return memory
 }
 
-// classifyParts merges the classes of a structure's members; ok is false when
-// one of them forces the whole to memory.
+// classifyParts merges the classes of a structure's members. ok is false if one of them forces
+// the whole structure into memory.
 func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 	if f.tooDeep(depth) || off < 0 || off >= int64(8*len(out)) {
 		return false
+	}
+	if t.atomic && !f.isGNU() {
+		return false // of _Atomic members LLVM knows no class
 	}
 	switch t.kind {
 	case kindStruct:
@@ -62,7 +65,7 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 			switch {
 			case m.static.Unit() != nil, m.typ.size == 0 && f.isRustFunc(): // Rust has some at the end
 			case m.lost:
-				first, last := (off+m.off)/8, (off+m.off+m.typ.size)/8 // it begins at a bit of its first byte, or with it
+				first, last := (off+m.off)/8, (off+m.off+m.typ.size)/8 // it begins within its first byte, or at its start
 				if first < 0 || first >= int64(len(out)) {
 					return false
 				}
@@ -116,7 +119,10 @@ func (f *frame) classifyParts(t ctype, off int64, out []class, depth int) bool {
 		return off%(t.size/2) == 0
 	}
 	if t.size > 0 && off%f.scalarAlign(t) != 0 { // packed
-		return false
+		if f.isGNU() || f.isRustFunc() || !mayBeBits(t.kind) {
+			return false
+		}
+		f.doubtful = true // LLVM describes a bitfield as wide as its type the same way, and that may lie at any byte
 	}
 	c := classInteger
 	if t.kind == kindFloat {

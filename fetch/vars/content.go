@@ -5,9 +5,10 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// container returns how the contents of a type are found for which there is a recipe; nil for
-// all others. Everything that a recipe asks for must exist. So a type that only has the name of
-// a container, or one of an unknown version, is a structure like any other.
+// container returns how the contents of a value of a type are found, if there is a recipe for
+// the type, and nil otherwise. Everything that a recipe asks for must exist. So a type that
+// only has the name of a container, or comes from an unknown version, is a structure like any
+// other.
 func (f *frame) container(t ctype) *fetch.Content {
 	t = f.whole(t)
 	if t.entry.Unit() == nil {
@@ -35,10 +36,10 @@ func (f *frame) container(t ctype) *fetch.Content {
 	return c
 }
 
-// maxContents bounds the types that the containers of one place may lead to.
+// maxContents limits how many types the containers of one place may lead to.
 const maxContents = 5000
 
-// recipe fills in a type's content; false if there is no recipe for it.
+// recipe fills in a type's content. It returns false if there is no recipe for the type.
 func (f *frame) recipe(t ctype, c *fetch.Content) bool {
 	switch l := f.languageOf(t); {
 	case l.IsGo():
@@ -58,7 +59,7 @@ func (f *frame) languageOf(t ctype) debuginfo.Language {
 	return f.fn.Unit().Language()
 }
 
-// elem is how a value of any type is recorded in a container; nil if it can't be.
+// elem returns how a value of any type is recorded in a container, or nil if it can't be.
 func (f *frame) elem(t ctype) *fetch.Content {
 	if t.kind == kindStruct || t.kind == kindPointer {
 		t = f.whole(t)
@@ -93,8 +94,8 @@ func (f *frame) elem(t ctype) *fetch.Content {
 	return f.plainContent(t, 0, 0)
 }
 
-// arrayContent is an array whose elements have texts or containers in them; nil for
-// others.
+// arrayContent describes an array whose elements contain texts or containers; it is nil for
+// other arrays.
 func (f *frame) arrayContent(t ctype) *fetch.Content {
 	elem, stride := f.element(t)
 	if t.count <= 0 || stride <= 0 || f.nested > maxNested*2 {
@@ -110,7 +111,7 @@ func (f *frame) arrayContent(t ctype) *fetch.Content {
 	return &fetch.Content{Kind: fetch.ContentSequence, Name: t.name, Size: t.size, Ptr: fetch.Trail{}, Count: count, Stride: stride, Elem: e}
 }
 
-// plainContent is a value that is read at once.
+// plainContent describes a value that is read directly.
 func (f *frame) plainContent(t ctype, width, bit uint8) *fetch.Content {
 	c := &fetch.Content{Kind: fetch.ContentPlain, Name: t.name, Size: t.size}
 	if f.isEmpty(t) || t.kind == kindStruct && t.size == 0 || t.kind == kindVoid {
@@ -124,7 +125,8 @@ func (f *frame) plainContent(t ctype, width, bit uint8) *fetch.Content {
 	return c
 }
 
-// structure is a structure with containers or texts in it; nil for one that has none.
+// structure describes a structure that contains containers or texts; it is nil for other
+// structures.
 func (f *frame) structure(t ctype) *fetch.Content {
 	c := &fetch.Content{Kind: fetch.ContentStruct, Name: t.name, Size: t.size}
 	if f.variantsOf(t, c) {
@@ -137,7 +139,7 @@ func (f *frame) structure(t ctype) *fetch.Content {
 	return c
 }
 
-// addMembers adds the members of a structure, and of its base classes.
+// addMembers adds the members of a structure and of its base classes.
 func (f *frame) addMembers(c *fetch.Content, t ctype, off int64, depth int, plain *bool) bool {
 	for _, m := range f.members(t) {
 		switch {
@@ -166,7 +168,7 @@ func (f *frame) addMembers(c *fetch.Content, t ctype, off int64, depth int, plai
 	return true
 }
 
-// variantsOf is a Rust enum, one of whose variants has more in it than numbers.
+// variantsOf describes a Rust enum that has at least one variant with more than numbers in it.
 func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
 	if !f.languageOf(t).IsRust() {
 		return false
@@ -192,7 +194,7 @@ func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
 			return false
 		}
 	}
-	if tags == 0 && len(c.Members) == 1 && !plain { // the only variant that there can be
+	if tags == 0 && len(c.Members) == 1 && !plain { // the only possible variant
 		c.Kind = fetch.ContentStruct
 		return true
 	}
@@ -218,8 +220,8 @@ func (f *frame) variantsOf(t ctype, c *fetch.Content) bool {
 	return true
 }
 
-// contained returns the contents of a value, as a definition can record them. ok is false if it
-// is no container.
+// contained returns the contents of a value in the form that a definition can record. ok is
+// false if the value is no container.
 func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 	c := v.f.container(v.t)
 	if c == nil && v.t.kind == kindStruct {
@@ -269,7 +271,7 @@ func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 		case err == nil:
 			out.Parts = append(out.Parts, fetch.Part{Off: int(off), Size: uint8(size), Chain: w.whole()})
 		case c.Kind == fetch.ContentSequence && len(c.Count) == 1 && c.Count[0].Op == fetch.StepAtMost && int64(c.Count[0].Imm2) == off:
-			// Go's capacity, which optimized code doesn't keep where it isn't used.
+			// Optimized code doesn't keep Go's capacity where it isn't used.
 			bare := *c
 			bare.Count = fetch.Trail{{Op: fetch.StepLoad, Imm: c.Count[0].Imm, Size: 8}}
 			out.Type.Layout.Content = &bare
@@ -280,8 +282,8 @@ func (v value) contained(out fetch.Variable) (_ fetch.Variable, ok bool) {
 	return out, len(out.Parts) > 0
 }
 
-// atMost is a length that is known to be no more than a word of the value, if that is
-// in a register: the compiler needs it for nothing but to pass it on.
+// atMost limits a length to the word at off of the value, which is a slice's capacity. It does
+// so only if both are in registers.
 func (v value) atMost(n fetch.Chain, own int, off int64) (fetch.Chain, int) {
 	p, err := v.p.part(off, 8)
 	if err != nil {
@@ -296,8 +298,8 @@ func (v value) atMost(n fetch.Chain, own int, off int64) (fetch.Chain, int) {
 	return s.whole(), own + 1
 }
 
-// asMembers reports whether a structure is recorded by its members, each container
-// in it on its own: any but the enums of Rust, of which one variant is there.
+// asMembers reports whether a structure is recorded by its members, with each container in it
+// on its own. Rust's enums aren't, because only one variant is there at a time.
 func (f *frame) asMembers(t ctype) bool {
 	for _, m := range f.members(t) {
 		if m.tag {

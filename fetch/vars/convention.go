@@ -1,8 +1,11 @@
 package vars
 
 import (
+	"cmp"
 	"debug/dwarf"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"kprobe/fetch"
@@ -10,20 +13,20 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// allocator hands out the places of the calling convention.
+// allocator hands out places by the calling convention.
 type allocator struct {
 	ints    []fetch.Reg
 	vectors int
 	nextInt int
 	nextXMM int
-	stack   int64 // offset of the next word from the stack pointer at the entry
+	stack   int64 // offset of the next free word from the stack pointer at the entry
 }
 
 func systemV() allocator {
 	return allocator{ints: []fetch.Reg{fetch.DI, fetch.SI, fetch.DX, fetch.CX, fetch.R8, fetch.R9}, vectors: 8, stack: 8}
 }
 
-// systemVResult hands out the registers that results are in.
+// systemVResult hands out the registers that hold results.
 func systemVResult() allocator {
 	return allocator{ints: []fetch.Reg{fetch.AX, fetch.DX}, vectors: 2}
 }
@@ -32,7 +35,7 @@ func xmm(n int) place {
 	return place{kind: isValue, sym: sym{src: fetch.Chain{Source: fetch.SourceXMM, Reg: fetch.Reg(n)}}}
 }
 
-// assign takes the registers of a value's classes, all of them or none.
+// assign takes registers for all classes of a value, or for none of them.
 func (a *allocator) assign(t ctype, classes []class) place {
 	ints, xmms := 0, 0
 	for _, c := range classes {
@@ -77,14 +80,13 @@ func (a *allocator) assign(t ctype, classes []class) place {
 	return place{kind: inPieces, pieces: list}
 }
 
-// behind takes the place of an address; what is passed lies there.
+// behind takes the place for an address. The value itself lies at that address.
 func (a *allocator) behind() (place, error) {
 	at, err := a.assign(ctype{kind: kindPointer, size: 8}, []class{classInteger}).value(8)
 	return place{kind: inMemory, sym: at}, err
 }
 
-// byConvention finds a parameter at its function's entry by the calling
-// convention.
+// byConvention finds a parameter at its function's entry by the calling convention.
 func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 	if f.isGoFunc() {
 		return f.goPlace(e, false)
@@ -93,55 +95,79 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		return f.rustPlace(e)
 	}
 	if f.leavesOut() {
-		return place{}, fmt.Errorf("debug information leaves a parameter of %s out, so that where the others are passed is not known: %w",
-			nameOf(f.fn, f.scope.site.Name), fetch.ErrNoValue)
+		return place{}, unknown("debug information omits a parameter of %s, so it is not known where the others are passed", nameOf(f.fn, f.scope.site.Name))
 	}
+	hidden, known := f.returnsByAddress()
+	p, err := f.passedAs(e, hidden)
+	if known {
+		return p, err
+	}
+	if q, qerr := f.passedAs(e, !hidden); err != nil || qerr != nil || !reflect.DeepEqual(p, q) {
+		t, _ := f.resultType()
+		return place{}, unknown("it is not known how a %s is returned, nor what is passed for that", t)
+	}
+	return p, nil
+}
+
+// passedAs finds a parameter at its function's entry. hidden says that callers pass an address
+// for the result before the parameters.
+func (f *frame) passedAs(e *debuginfo.Entry, hidden bool) (place, error) {
 	a := systemV()
-	if t, ok := f.resultType(); ok && t.kind == kindStruct && isUnknown(f.classify(t)) {
-		return place{}, fmt.Errorf("how a %s is returned, and what is passed with that, is not known: %w", t, fetch.ErrNoValue)
-	} else if ok && isMemory(f.classify(t)) && t.kind == kindStruct {
-		a.nextInt++ // the address for the result
-	} else if ok && f.byReference(t) {
+	if hidden {
 		a.nextInt++
 	}
-	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
+	return f.passed(e, f.passing(&a))
+}
+
+// errDiffers says that debug information places a parameter elsewhere than the calling
+// convention does.
+var errDiffers = errors.New("debug information and the calling convention differ")
+
+// passing returns a function that gives each parameter its place, in order.
+func (f *frame) passing(a *allocator) func(c *debuginfo.Entry, t ctype) (place, error) {
+	return func(c *debuginfo.Entry, t ctype) (place, error) {
 		switch {
 		case t.kind == kindStruct && f.addressed(c):
 			return a.behind()
 		case t.kind == kindUnknown || t.kind == kindVoid || f.undefined(t, 0):
-			return place{}, fmt.Errorf("how a %s is passed is not known: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("it is not known how a %s is passed", t)
 		case f.byReference(t):
 			return a.behind()
 		case f.isWideVector(t, 0):
-			return place{}, fmt.Errorf("how a %s is passed depends on what the function was compiled for: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("how a %s is passed depends on what the function was compiled for", t)
 		}
 		classes := f.classify(t)
-		before := a // copied before assign changes it: Go leaves the order within one statement open
+		before := *a // copied before assign changes it: Go leaves the order within one statement open
 		p := a.assign(t, classes)
-		if at, ok := f.inCallers(c); ok { // the compiler knows best what it aligns and what it puts there
-			a, t.align = before, 0
+		if at, ok := f.inCallers(c); ok { // debug information knows better what the compiler aligns and puts there
+			*a, t.align = before, 0
 			a.stack = at
 			return a.assign(t, []class{classMemory}), nil
 		}
 		if p.kind == inMemory && f.mayBePacked(t) && before.stack%16 == 0 && t.align == 16 {
-			return place{}, fmt.Errorf("where a %s is passed is not known, as whether it is packed is not: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("it is not known whether a %s is packed, and so not where it is passed", t)
 		}
 		if t.kind == kindWideInt && !f.isGNU() && before.nextInt+2 > len(before.ints) {
-			return place{}, fmt.Errorf("how a %s is passed behind the registers differs between versions of LLVM: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("versions of LLVM differ in how they pass a %s once registers are used up", t)
+		}
+		if p.kind != inMemory { // where it is with _Atomic members, too
+			if err := f.checkAtomic(c, t, classes); err != nil {
+				return place{}, err
+			}
 		}
 		if isUnknown(classes) {
-			return place{}, fmt.Errorf("how a %s is passed is not known, as whether it is packed is not: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("it is not known whether a %s is packed, and so not how it is passed", t)
 		}
 		if r, ok := f.entryRegister(c); ok && t.kind != kindWideInt && !p.beginsIn(r) {
-			return place{}, fmt.Errorf("debug information and the calling convention differ in where %s is: %w", c.Name(), fetch.ErrNoValue)
+			return place{}, unknown("%w about the place of %s", errDiffers, c.Name())
 		}
 		p.promoted = f.promoted(t)
 		return p, nil
-	})
+	}
 }
 
-// leavesOut reports whether debug information has fewer parameters of a function than its name:
-// LLVM says nothing about an unused one that is passed by its address.
+// leavesOut reports whether debug information has fewer parameters than the function's mangled
+// name. LLVM leaves out an unused parameter that is passed by its address.
 func (f *frame) leavesOut() bool {
 	if f.isGNU() || !f.fn.Unit().Language().IsCXX() {
 		return false
@@ -161,8 +187,8 @@ func (f *frame) leavesOut() bool {
 	return n != 0
 }
 
-// undefined reports whether a class is only declared, or has a part that is: nobody knows how
-// it is passed.
+// undefined reports whether a class, or a part of it, is only declared, so that it isn't known
+// how it is passed.
 func (f *frame) undefined(t ctype, depth int) bool {
 	if t.kind != kindStruct || f.tooDeep(depth) {
 		return false
@@ -182,8 +208,8 @@ func (f *frame) undefined(t ctype, depth int) bool {
 	return false
 }
 
-// passed finds a parameter at its function's entry: pass gives each in turn its
-// place.
+// passed finds a parameter at its function's entry. pass gives each parameter its place, in
+// order.
 func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype) (place, error)) (place, error) {
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter {
@@ -202,7 +228,7 @@ func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype
 	return place{}, errBadExpression
 }
 
-// resultType is the type that the function returns; ok is false for void.
+// resultType returns the type of the function's result. ok is false for void.
 func (f *frame) resultType() (ctype, bool) {
 	_, at, ok := f.fn.Chased(dwarf.AttrType)
 	if !ok {
@@ -215,7 +241,7 @@ func (f *frame) resultType() (ctype, bool) {
 	return f.resolve(r), true
 }
 
-// result is what the function returns, at its return.
+// result returns the function's result, at its return.
 func (f *frame) result() (value, error) {
 	if f.isGoFunc() {
 		return f.goResult(1)
@@ -228,8 +254,8 @@ func (f *frame) result() (value, error) {
 		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	}
 	if f.mayReturnNothing() {
-		return value{}, fmt.Errorf("%w: %s is a copy that the compiler has made for this program's calls (.isra), without a result if none of them uses it; registers (%%ax) can be had",
-			fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
+		return value{}, unknown("%s is a copy that the compiler made for this program's calls (.isra), and may return nothing if none of them uses the result; fetch registers instead (%%ax)",
+			nameOf(f.fn, f.scope.site.Name))
 	}
 	v := value{f: f, t: t, atReturn: true}
 	if f.isRustFunc() {
@@ -240,18 +266,27 @@ func (f *frame) result() (value, error) {
 		return v.unreference()
 	}
 	classes := f.classify(t)
+	hidden, known := f.returnsByAddress()
+	if f.mayHideAtomic(t, classes) {
+		switch {
+		case !known:
+			return v, f.unknownAtomic(t, "returned")
+		case hidden:
+			classes = []class{classMemory}
+		}
+	}
 	switch {
-	case t.kind == kindUnknown || isUnknown(classes):
-		return v, fmt.Errorf("how a %s is returned is not known: %w", t, fetch.ErrNoValue)
+	case t.kind == kindUnknown || isUnknown(classes) && !(hidden && known):
+		return v, unknown("it is not known how a %s is returned", t)
 	case t.kind == kindComplex && t.size == 32:
 		v.p = place{kind: inPieces, pieces: append(x87(0, 0), x87(1, 16)...)}
 	case f.holdsX87(t, 0):
 		v.p = place{kind: inPieces, pieces: x87(0, 0)}
 	case f.isWideVector(t, 0):
-		return v, fmt.Errorf("a %s is returned in a register of which half is recorded: %w", t, fetch.ErrNoValue)
+		return v, unknown("a %s is returned in a register of which only half is recorded", t)
 	case f.undefined(t, 0):
-		return v, fmt.Errorf("how a %s is returned is not known: %w", t, fetch.ErrNoValue)
-	case isMemory(classes) || f.byReference(t):
+		return v, unknown("it is not known how a %s is returned", t)
+	case isMemory(classes) || isUnknown(classes) || f.byReference(t):
 		v.p = place{kind: inMemory, sym: register(fetch.AX)}
 	default:
 		a := systemVResult()
@@ -263,8 +298,45 @@ func (f *frame) result() (value, error) {
 	return v.unreference()
 }
 
-// mayReturnNothing reports whether a function is a copy by GCC's -fipa-sra, which omits results
-// that no call uses. Its debug information is that of the original function.
+// returnsByAddress reports whether callers pass an address for the result. If debug
+// information doesn't describe the result's type well enough, the register of a parameter
+// decides.
+func (f *frame) returnsByAddress() (hidden, known bool) {
+	t, ok := f.resultType()
+	if !ok {
+		return false, true
+	}
+	classes := f.classify(t)
+	if t.kind != kindStruct || !isUnknown(classes) && !f.mayHideAtomic(t, classes) || f.byReference(t) {
+		return isMemory(classes) && t.kind == kindStruct || f.byReference(t), true
+	}
+	without, with := systemV(), systemV()
+	with.nextInt++
+	first, second := f.passing(&without), f.passing(&with)
+	_, _ = f.passed(&f.fn, func(c *debuginfo.Entry, t ctype) (place, error) { // no parameter is f.fn, so all of them are visited
+		p, err := first(c, t)
+		q, err2 := second(c, t)
+		r, ok := f.entryRegister(c)
+		if !ok && f.unstored(c) {
+			r, ok = f.stored(c)
+		}
+		if r.kind == inPieces && len(r.pieces) > 0 && r.pieces[0].off == 0 {
+			r = r.pieces[0].place
+		}
+		if ok && r.kind == isValue && p.beginsIn(r) != q.beginsIn(r) {
+			hidden, known = err2 == nil && q.beginsIn(r), true
+			return p, errDiffers
+		}
+		return p, cmp.Or(err, err2)
+	})
+	if !known && !isUnknown(classes) {
+		return f.takesAddress()
+	}
+	return hidden, known
+}
+
+// mayReturnNothing reports whether a function is a copy made by GCC's -fipa-sra, which omits
+// results that no call uses. The copy has the original function's debug information.
 func (f *frame) mayReturnNothing() bool {
 	return f.isGNU() && strings.Contains(f.scope.site.Func.Symbol.Name, ".isra.")
 }

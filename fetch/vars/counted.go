@@ -7,8 +7,8 @@ import (
 	"kprobe/fetch"
 )
 
-// counted is an array of which the program computes how many elements it has, as C's
-// arrays of variable length.
+// counted describes an array whose number of elements the program computes, such as C's arrays
+// of variable length.
 func (v value) counted(out fetch.Variable) (fetch.Variable, bool) {
 	if v.p.kind != inMemory {
 		return out, false
@@ -29,12 +29,12 @@ func (v value) counted(out fetch.Variable) (fetch.Variable, bool) {
 	return out, true
 }
 
-// unbounded says of an array that its length is not known.
+// unbounded returns the error for an array of unknown length.
 func (v value) unbounded(name string) error {
-	return fmt.Errorf("how many elements %s has is not told: ask for one of them, %s[N]", v.t, name)
+	return fmt.Errorf("the number of elements of %s is not known: fetch single elements, %s[N]", v.t, name)
 }
 
-// hasNone reports an array that is declared to have no elements.
+// hasNone reports whether an array is declared to have no elements.
 func (f *frame) hasNone(t ctype) bool {
 	if t.kind != kindArray {
 		return false
@@ -57,8 +57,8 @@ func (f *frame) hasNone(t ctype) bool {
 	return false
 }
 
-// elements is the number of elements of an array's first dimension, by an expression
-// or the variable that has it.
+// elements returns the number of elements in an array's first dimension, given by an
+// expression or by a variable.
 func (f *frame) elements(t ctype) (sym, bool) {
 	at := t.dim
 	for c := range t.entry.Children() {
@@ -82,7 +82,7 @@ func (f *frame) elements(t ctype) (sym, bool) {
 				if err != nil || p.kind != inMemory && p.kind != isValue {
 					return sym{}, false
 				}
-				return p.sym.add(a.more), true // what the expression leaves is the number
+				return p.sym.add(a.more), true // the expression's result is the number
 			}
 			r, isRef := c.RefTo(a.attr)
 			e, found := r.Entry()
@@ -100,7 +100,7 @@ func (f *frame) elements(t ctype) (sym, bool) {
 	return sym{}, false
 }
 
-// number is the value of an integer, of 64 bits by its sign.
+// number returns the value of an integer, extended to 64 bits by its sign.
 func (v value) number() (sym, error) {
 	w, err := v.widened(ctype{kind: kindInt, size: 9})
 	return w.p.sym, err

@@ -2,9 +2,8 @@ package vars
 
 import (
 	"debug/dwarf"
-	"fmt"
+	"strings"
 
-	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
@@ -30,7 +29,7 @@ const (
 	kindMethod    // C++: a pointer to a member function, two words
 )
 
-// ctype is a type, with typedefs and qualifiers taken off.
+// ctype is a type without typedefs and qualifiers.
 type ctype struct {
 	kind   typeKind
 	name   string          // as written, typedefs and all; "" is none
@@ -38,14 +37,15 @@ type ctype struct {
 	entry  debuginfo.Entry // of structures, enumerations and arrays
 	elem   debuginfo.Ref   // of pointers, references, arrays; zero is void
 	count  int64           // of arrays; 0 is unknown
-	stars  int             // of pointers that a cast names: how many more there are to elem
-	dim    int             // of arrays: the dimension of the entry that count is of
+	stars  int             // of pointers that a cast names: how many further pointers lead to elem
+	dim    int             // of arrays: which dimension of the entry count belongs to
 	signed bool            // of enumerations and characters
-	alias  bool            // was a typedef
-	align  int64           // in bytes; 0 is that of its size
+	alias  bool            // named by a typedef
+	atomic bool            // C's _Atomic
+	align  int64           // in bytes; 0 means by its size
 }
 
-// String is the type in its source's words.
+// String returns the type as its source writes it.
 func (t ctype) String() string {
 	if t.name == "" {
 		return "?"
@@ -53,10 +53,10 @@ func (t ctype) String() string {
 	return t.name
 }
 
-// maxChain bounds typedefs of typedefs.
+// maxChain limits chains of typedefs.
 const maxChain = 64
 
-// typeOf is the type of a variable.
+// typeOf returns the type of a variable.
 func (f *frame) typeOf(e *debuginfo.Entry) (ctype, error) {
 	_, at, ok := e.Chased(dwarf.AttrType)
 	if !ok {
@@ -65,16 +65,16 @@ func (f *frame) typeOf(e *debuginfo.Entry) (ctype, error) {
 		}
 	}
 	if !ok {
-		return ctype{}, fmt.Errorf("its type is not in the debug information: %w", fetch.ErrNoValue)
+		return ctype{}, unknown("its type is not in the debug information")
 	}
 	r, ok := at.RefTo(dwarf.AttrType)
 	if !ok {
-		return ctype{}, fmt.Errorf("its type is in a file that can't be found: %w", fetch.ErrNoValue)
+		return ctype{}, unknown("its type is in a file that can't be found")
 	}
 	return f.resolve(r), nil
 }
 
-// resolve reads a type. What isn't known is kindUnknown, of its size.
+// resolve reads a type. An unknown type is kindUnknown, with its size.
 func (f *frame) resolve(r debuginfo.Ref) ctype {
 	f.nested++
 	defer func() { f.nested-- }()
@@ -100,13 +100,15 @@ func (f *frame) resolve(r debuginfo.Ref) ctype {
 			if first == "" {
 				quals = "const "
 			}
-		case dwarf.TagVolatileType, dwarf.TagRestrictType, dwarf.TagAtomicType, dwarf.TagImmutableType, dwarf.TagPackedType, dwarf.TagSharedType:
+		case dwarf.TagAtomicType:
+			t.atomic = true
+		case dwarf.TagVolatileType, dwarf.TagRestrictType, dwarf.TagImmutableType, dwarf.TagPackedType, dwarf.TagSharedType:
 		default:
 			out := f.plain(e)
-			out.alias = t.alias
+			out.alias, out.atomic = t.alias, t.atomic
 			if first != "" {
 				out.name = first
-			} else {
+			} else if out.kind != kindArray || !strings.HasPrefix(out.name, quals) { // whose elements are const already
 				out.name = quals + out.name
 			}
 			return out
@@ -125,7 +127,7 @@ func (f *frame) resolve(r debuginfo.Ref) ctype {
 	return ctype{name: "?"}
 }
 
-// attrAlignment is DWARF 5's DW_AT_alignment: of types that their source aligns.
+// attrAlignment is DWARF 5's DW_AT_alignment, for types whose source aligns them.
 const attrAlignment dwarf.Attr = 0x88
 
 // Encodings of base types (DWARF 5, table 7.11).
@@ -141,7 +143,7 @@ const (
 	ateUTF          = 0x10
 )
 
-// plain reads a type that is no typedef.
+// plain reads a type that isn't a typedef.
 func (f *frame) plain(e debuginfo.Entry) ctype {
 	t := ctype{name: e.Name(), entry: e}
 	t.size, _ = e.Int(dwarf.AttrByteSize)
@@ -190,7 +192,7 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	case dwarf.TagSubroutineType:
 		t.kind = kindFunc
 		t.name = f.funcName(e, t)
-		if f.language(e).IsGo() { // a value is the address of a closure, which begins with that of the code
+		if f.language(e).IsGo() { // a value is the address of a closure, which begins with the address of the code
 			t.kind, t.size, t.elem = kindPointer, 8, debuginfo.Ref{}
 		}
 	case dwarf.TagSubrangeType:
@@ -203,13 +205,13 @@ func (f *frame) plain(e debuginfo.Entry) ctype {
 	return t
 }
 
-// whole finds the definition of a structure that is only declared here. That is
-// a search through all units, for who looks into the structure alone.
+// whole finds the definition of a structure that is only declared here. It searches all units,
+// so it is called only when a structure's own members are needed.
 func (f *frame) whole(t ctype) ctype {
 	if t.kind != kindStruct || !t.entry.Flag(dwarf.AttrDeclaration) || t.entry.Name() == "" {
 		return t
 	}
-	if full, ok := f.data.FindType(t.entry.QualifiedName(), nil); ok {
+	if full, err := f.data.FindStructure(&t.entry); err == nil {
 		t.entry = full
 		t.size, _ = full.Int(dwarf.AttrByteSize)
 	}
@@ -285,9 +287,8 @@ func (f *frame) base(t ctype) ctype {
 	return t
 }
 
-// isByte tells a number of 8 bits from a character, which have one encoding:
-// char is a character, signed char and unsigned char are numbers, as uint8_t is
-// one of them.
+// isByte tells a number of 8 bits from a character; both have one encoding. char is a
+// character. signed char and unsigned char are numbers, because uint8_t is one of them.
 func (f *frame) isByte(t ctype) bool {
 	if l := f.language(t.entry); l.IsGo() || l.IsRust() {
 		return true

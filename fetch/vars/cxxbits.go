@@ -6,12 +6,12 @@ import (
 	"kprobe/fetch"
 )
 
-// boolContent is a bit.
+// boolContent describes a single bit.
 func boolContent() *fetch.Content {
 	return &fetch.Content{Kind: fetch.ContentPlain, Name: "bool", Size: 1, Type: fetch.Type{Base: fetch.Unsigned, Size: 1, Layout: &fetch.Layout{Name: "bool", Bool: true}}}
 }
 
-// cxxBits is vector<bool>.
+// cxxBits describes vector<bool>.
 func (f *frame) cxxBits(v value, c *fetch.Content) (ok bool) {
 	c.Kind, c.Elem = fetch.ContentBits, boolContent()
 	if c.Ptr, ok = v.loaded("__begin_"); ok {
@@ -29,7 +29,7 @@ func (f *frame) cxxBits(v value, c *fetch.Content) (ok bool) {
 	return ok && ok2 && ok3
 }
 
-// cxxBitset is a bitset: how many bits it has is in its type alone.
+// cxxBitset describes a bitset. Only its type says how many bits it has.
 func (f *frame) cxxBitset(v value, c *fetch.Content) bool {
 	n := int64(-1)
 	for p := range v.t.entry.Children() {
@@ -51,7 +51,7 @@ func (f *frame) cxxBitset(v value, c *fetch.Content) bool {
 	return ok && n > 0 && (n+7)/8 <= v.t.size
 }
 
-// cxxWeak is a weak_ptr, which may point to what is gone.
+// cxxWeak describes a weak_ptr, whose object may be gone.
 func (f *frame) cxxWeak(v value, c *fetch.Content) bool {
 	if !f.cxxPointer(v, c) {
 		return false
@@ -65,13 +65,13 @@ func (f *frame) cxxWeak(v value, c *fetch.Content) bool {
 			return false
 		}
 	}
-	c.Tag = append(c.Tag, fetch.Step{Op: fetch.StepAdd, Imm: 1}) // it is one less
+	c.Tag = append(c.Tag, fetch.Step{Op: fetch.StepAdd, Imm: 1}) // libc++ counts from -1
 	return true
 }
 
-// sharedOwners is libc++'s count where the class of it is only declared: optimized
-// programs leave it to the library's file, whose exports keep its first members, a
-// table of functions and the count.
+// sharedOwners returns the trail to libc++'s count of owners if the count's class is only
+// declared. In optimized programs its definition is in the library's file only. The library's
+// ABI fixes its first members: a table of functions, and the count.
 func (v value) sharedOwners() (fetch.Trail, bool) {
 	w, ok := v.follow("__cntrl_")
 	if !ok || w.t.kind != kindPointer || w.t.elem.IsZero() {

@@ -7,8 +7,8 @@ import (
 	"kprobe/fetch"
 )
 
-// cxxContent fills in the content of a class of C++'s standard library: libstdc++,
-// with both of its ABIs, or libc++.
+// cxxContent fills in the content of a class of C++'s standard library: of libstdc++ with
+// either of its ABIs, or of libc++.
 func (f *frame) cxxContent(t ctype, c *fetch.Content) bool {
 	full := t.entry.Name()
 	name, args, _ := strings.Cut(full, "<")
@@ -73,7 +73,7 @@ func (f *frame) cxx() []cxxRecipe {
 	return f.recipes
 }
 
-// within takes the content of a member for that of the whole.
+// within uses the content of a member as the content of the whole.
 func (f *frame) within(v value, path string, c *fetch.Content) bool {
 	w, ok := v.follow(path)
 	if !ok {
@@ -90,7 +90,7 @@ func (f *frame) within(v value, path string, c *fetch.Content) bool {
 	return true
 }
 
-// cook follows a recipe of the table.
+// cook follows a recipe from the table.
 func (f *frame) cook(v value, r *cxxRecipe, c *fetch.Content) (ok bool) {
 	in, ok := v.follow(r.inner)
 	if !ok {
@@ -174,7 +174,7 @@ func (f *frame) cook(v value, r *cxxRecipe, c *fetch.Content) (ok bool) {
 	return c.Elem != nil
 }
 
-// between is the distance of two pointers.
+// between returns the trail to the distance between two pointers.
 func (f *frame) between(v value, low, high string) (fetch.Trail, bool) {
 	a, ok := v.loaded(low)
 	b, ok2 := v.loaded(high)
@@ -184,15 +184,15 @@ func (f *frame) between(v value, low, high string) (fetch.Trail, bool) {
 	return fetch.Trail{{Op: fetch.StepDiff, Imm: b[0].Imm, Imm2: a[0].Imm}}, true
 }
 
-// node is the type of a container's nodes: by the class's own name for them, by the
-// name that their template gives them, or by what is told of pointers to them.
+// node finds the type of a container's nodes: by the class's own name for them, by their
+// template's name, or by what debug information says about pointers to them.
 func (f *frame) node(class, pointer, elem ctype, r *cxxRecipe) (ctype, bool) {
 	if t, ok := f.typedef(class, r.node); ok {
 		if _, ok := f.start(t).follow(r.value); ok {
 			return t, true
 		}
 	}
-	// libc++: the base of the nodes is made of the pointer to a node.
+	// libc++: the base class of the nodes has the pointer to a node as its parameter.
 	if !pointer.elem.IsZero() {
 		if p, ok := f.parameter(f.whole(f.resolve(pointer.elem)), 0); ok && p.kind == kindPointer && !p.elem.IsZero() {
 			t := f.whole(f.resolve(p.elem))
@@ -253,7 +253,7 @@ func (f *frame) cxxDeque(v value, c *fetch.Content) bool {
 	ok2 := false
 	c.Count, ok = v.loaded("__size_.__value_|__size_")
 	c.First, ok2 = v.loaded("__start_")
-	// __deque_block_size, which no variable has.
+	// __deque_block_size: no variable holds it.
 	block := uint64(16)
 	if elem.size < 256 {
 		block = uint64(4096 / elem.size)
@@ -274,7 +274,7 @@ func (f *frame) cxxOptional(v value, c *fetch.Content) bool {
 	return ok && c.Elem != nil
 }
 
-// cxxVariant: all alternatives lie in one union.
+// cxxVariant describes a variant. All alternatives lie in one union.
 func (f *frame) cxxVariant(v value, c *fetch.Content) bool {
 	tag, ok := v.loaded("_M_index|__impl.__index|__impl_.__index")
 	w, ok2 := v.follow("_M_u|__impl.__data|__impl_.__data")
@@ -322,7 +322,8 @@ func (f *frame) cxxSpan(v value, c *fetch.Content) bool {
 	return false
 }
 
-// cxxTime is a duration, or the one since a clock's epoch: a number with its unit.
+// cxxTime describes a duration, or a point in time as the duration since its clock's epoch: a
+// number with a unit.
 func (f *frame) cxxTime(v value, c *fetch.Content) bool {
 	if w, ok := v.follow("__d_|__d"); ok {
 		v = w

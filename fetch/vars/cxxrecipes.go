@@ -2,24 +2,24 @@ package vars
 
 import "kprobe/fetch"
 
-// cxxRecipe says where a container of C++'s standard library has its parts, by the names of its
-// members, which are the library's own (_M_…, __…_). Alternatives of a path, for versions of a
-// library, are separated by |.
+// cxxRecipe says where a container of C++'s standard library has its parts. It uses the names
+// of the members, which are the library's own (_M_…, __…_). A path may have alternatives for
+// versions of a library, separated by |.
 type cxxRecipe struct {
 	name string // of the template
 	kind fetch.ContentKind
-	// inner is the member in which the rest is looked up. Its class is the template to
-	// which elem and node belong.
+	// inner is the member in which all other members are looked up. elem and node refer to
+	// its class.
 	inner string
-	// first leads to the first element or node. last, of sequences, leads to the end of the
+	// first leads to the first element or node. In sequences, last leads to the end of the
 	// last element. end leads to the object that ends a list.
 	first, last, end string
 	count            string
-	// next, left, right, parent and value are in a node.
+	// next, left, right, parent and value are members of a node.
 	next, left, right, parent, value string
-	elem                             int    // which parameter of inner's class the elements are
-	node                             string // what inner's class calls its nodes
-	template                         string // the nodes' own template, before and behind the element's name
+	elem                             int    // which template parameter of inner's class is the element type
+	node                             string // the name that inner's class has for its nodes
+	template                         string // the nodes' own template: the text before and after the element's name
 	behind                           string
 	style                            fetch.ContentStyle
 }

@@ -7,8 +7,8 @@ import (
 	"kprobe/fetch"
 )
 
-// cxxText is a string of C++, or a view of one, of any characters. Those of bytes
-// that say their address and length are known to value.text.
+// cxxText describes a C++ string of any kind of characters, or a view of one. value.text
+// handles those strings of bytes that have an address and a length as members.
 func (f *frame) cxxText(v value, c *fetch.Content) bool {
 	elem, ok := f.parameter(v.t, 0)
 	if !ok || elem.kind != kindChar && !isWide(elem) {
@@ -31,7 +31,7 @@ func (f *frame) cxxText(v value, c *fetch.Content) bool {
 	return true
 }
 
-// isWide reports a character of more than a byte: wchar_t, char16_t, char32_t.
+// isWide reports whether a character has more than one byte: wchar_t, char16_t, char32_t.
 func isWide(t ctype) bool {
 	switch name := t.entry.Name(); {
 	case t.size == 4 && t.kind == kindInt:
@@ -42,7 +42,7 @@ func isWide(t ctype) bool {
 	return false
 }
 
-// wideText is what a pointer to wide characters of C++ leads to.
+// wideText describes the text that a pointer to wide characters leads to.
 func (f *frame) wideText(t ctype, c *fetch.Content) bool {
 	if t.elem.IsZero() || t.stars > 0 {
 		return false
@@ -55,8 +55,8 @@ func (f *frame) wideText(t ctype, c *fetch.Content) bool {
 	return true
 }
 
-// cxxString is a string of libc++, which has short ones in itself, or one of
-// libstdc++ of before C++11's ABI, whose length lies before its bytes.
+// cxxString describes a string of libc++, which holds short texts itself, or a string of
+// libstdc++ from before C++11's ABI, whose length lies before its bytes.
 func (f *frame) cxxString(v value, c *fetch.Content) bool {
 	if p, ok := v.loaded("__data_|__data"); ok { // a view
 		n, ok := v.loaded("__size_|__size")
@@ -76,7 +76,7 @@ func (f *frame) cxxString(v value, c *fetch.Content) bool {
 		return false
 	}
 	tag, isBit := rep.loaded("__s.__is_long_")
-	if !isBit { // the lowest bit of the short one's length
+	if !isBit { // it is the lowest bit of a short string's length
 		tag = append(append(fetch.Trail{}, n...), fetch.Step{Op: fetch.StepAnd, Imm: 1})
 		n = append(append(fetch.Trail{}, n...), fetch.Step{Op: fetch.StepShr, Imm: 1})
 	}
@@ -91,15 +91,15 @@ func (f *frame) cxxString(v value, c *fetch.Content) bool {
 	return true
 }
 
-// sharedString is libstdc++'s string of before: its class says how large the part is
-// that lies before the bytes (_Rep), and where in it the length is.
+// sharedString describes libstdc++'s old string. Its class says how large the header before
+// the bytes is (_Rep), and where in the header the length lies.
 func (f *frame) sharedString(v value, c *fetch.Content) bool {
 	p, ok := v.loaded("_M_dataplus._M_p")
 	if !ok {
 		return false
 	}
 	if _, ok := v.follow("_M_string_length"); ok {
-		return false // the other ABI's, which value.text knows
+		return false // a string of the other ABI, which value.text handles
 	}
 	for e := range v.t.entry.Children() {
 		if e.Tag() != dwarf.TagStructType || e.Name() != "_Rep" {

@@ -7,7 +7,7 @@ import (
 	"kprobe/fetch"
 )
 
-// pair is the element of a map.
+// pair describes the element of a map.
 func (f *frame) pair(t ctype) *fetch.Content {
 	t = f.whole(t)
 	out := &fetch.Content{Kind: fetch.ContentStruct, Name: t.name, Size: t.size}
@@ -26,7 +26,7 @@ func (f *frame) pair(t ctype) *fetch.Content {
 	return out
 }
 
-// cxxTuple collects the base classes that hold a value each.
+// cxxTuple collects a tuple's base classes, each of which holds one value.
 func (f *frame) cxxTuple(v value, c *fetch.Content) bool {
 	if w, ok := v.follow("__base_"); ok {
 		v = w
@@ -89,7 +89,8 @@ func (f *frame) tupleLeaves(t ctype, off int64, depth int, c *fetch.Content) boo
 	return true
 }
 
-// referent is elem, but of a reference what it refers to, where that can be recorded.
+// referent is elem, but for a reference it describes what the reference refers to, if that can
+// be recorded.
 func (f *frame) referent(t ctype) *fetch.Content {
 	if t.kind == kindReference && !t.elem.IsZero() {
 		if e := f.elem(f.whole(f.resolve(t.elem))); e != nil {
@@ -99,11 +100,11 @@ func (f *frame) referent(t ctype) *fetch.Content {
 	return f.elem(t)
 }
 
-// cxxPointer is a smart pointer.
+// cxxPointer describes a smart pointer.
 func (f *frame) cxxPointer(v value, c *fetch.Content) bool {
 	w, ok := v.follow("_M_ptr|__ptr_")
 	if !ok {
-		if w, ok = v.follow("_M_t._M_t"); ok { // unique_ptr's is the first of a tuple
+		if w, ok = v.follow("_M_t._M_t"); ok { // a unique_ptr's pointer is the first value of a tuple
 			tuple := fetch.Content{}
 			if w.t = f.whole(w.t); !f.cxxTuple(w, &tuple) || len(tuple.Members) == 0 {
 				return false
@@ -113,7 +114,7 @@ func (f *frame) cxxPointer(v value, c *fetch.Content) bool {
 			}
 		}
 	}
-	for range 2 { // libc++'s pairs of a pointer and what is empty
+	for range 2 { // libc++ pairs the pointer with empty classes
 		if ok && w.t.kind == kindStruct {
 			w, ok = w.follow("__value_")
 		}
@@ -129,7 +130,7 @@ func (f *frame) cxxPointer(v value, c *fetch.Content) bool {
 	return c.Elem != nil
 }
 
-// head is the first value of libstdc++'s tuples.
+// head returns the first value of libstdc++'s tuples.
 func (v value) head(depth int) (value, bool) {
 	for _, m := range v.f.members(v.t) {
 		if !m.base || m.typ.kind != kindStruct || v.f.tooDeep(depth) {

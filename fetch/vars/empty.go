@@ -6,8 +6,8 @@ import (
 	"kprobe/fetch"
 )
 
-// isEmpty reports a type whose values have no bytes, of Go or Rust: struct{}, [0]T, ().
-// C's arrays of no elements have some behind them, perhaps.
+// isEmpty reports whether values of a type have no bytes, in Go or Rust: struct{}, [0]T, ().
+// C's arrays without elements don't count: elements may follow them in memory.
 func (f *frame) isEmpty(t ctype) bool {
 	if t.size != 0 || t.entry.Unit() == nil || t.entry.Flag(dwarf.AttrDeclaration) {
 		return false
@@ -27,7 +27,7 @@ func (f *frame) isEmpty(t ctype) bool {
 	return false
 }
 
-// emptyType is how a value without bytes is recorded: as nothing.
+// emptyType is how a value without bytes is recorded: as an empty value.
 func emptyType(t ctype) fetch.Type {
 	return fetch.Type{Base: fetch.Hex, Size: 1, Count: 1, Layout: &fetch.Layout{Name: t.name, Members: []fetch.Member{}, Array: t.kind == kindArray}}
 }

@@ -8,16 +8,17 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Go's variables that escape are on the heap. Debug information then has &NAME, which leads
-// there. For a parameter it also has NAME: where it was passed, which nothing keeps up to date.
+// Go keeps variables that escape on the heap. Debug information then has &NAME, which leads to
+// the variable. For a parameter it also has NAME, the place where it was passed. That copy isn't
+// kept up to date.
 
-// escaped reports &NAME.
+// escaped reports whether an entry is &NAME.
 func (f *frame) escaped(e *debuginfo.Entry) bool {
 	name := e.Name()
 	return len(name) > 1 && name[0] == '&' && f.language(*e).IsGo()
 }
 
-// sourceName is the name that a variable has in its source.
+// sourceName returns a variable's name as its source has it.
 func (f *frame) sourceName(e *debuginfo.Entry) string {
 	if f.escaped(e) {
 		return e.Name()[1:]
@@ -25,7 +26,7 @@ func (f *frame) sourceName(e *debuginfo.Entry) string {
 	return e.Name()
 }
 
-// sourceType is the type that a variable has in its source.
+// sourceType returns a variable's type as its source has it.
 func (f *frame) sourceType(e *debuginfo.Entry) (ctype, error) {
 	t, err := f.typeOf(e)
 	if err == nil && f.escaped(e) && !t.elem.IsZero() {
@@ -34,7 +35,7 @@ func (f *frame) sourceType(e *debuginfo.Entry) (ctype, error) {
 	return t, err
 }
 
-// onHeap finds &NAME of a parameter that has escaped.
+// onHeap finds the &NAME of a parameter that has escaped.
 func (f *frame) onHeap(e *debuginfo.Entry) (home debuginfo.Entry, ok bool) {
 	if e.Tag() != dwarf.TagFormalParameter || !f.language(*e).IsGo() {
 		return home, false
@@ -55,7 +56,7 @@ func (f *frame) onHeap(e *debuginfo.Entry) (home debuginfo.Entry, ok bool) {
 	return home, false
 }
 
-// fromHeap is the variable that &NAME, which lies at a place, leads to.
+// fromHeap returns the variable that &NAME leads to.
 func (f *frame) fromHeap(v value) (value, error) {
 	if v.t.kind != kindPointer {
 		return v, errBadExpression
@@ -63,19 +64,19 @@ func (f *frame) fromHeap(v value) (value, error) {
 	return v.deref()
 }
 
-// attrGoClosureOffset is where in a closure a variable of the function around it is,
-// or its address (cmd/internal/dwarf, from Go 1.23 on).
+// attrGoClosureOffset is the offset in a closure at which a captured variable, or its address,
+// lies (cmd/internal/dwarf, from Go 1.23 on).
 const attrGoClosureOffset dwarf.Attr = 0x2907
 
-// isCaptured reports a variable of the function around a closure.
+// isCaptured reports whether a variable belongs to the function around a closure.
 func (f *frame) isCaptured(e *debuginfo.Entry) bool {
 	_, ok := e.Val(attrGoClosureOffset)
 	return ok && f.language(*e).IsGo()
 }
 
-// captured returns where a variable of the surrounding function is at a closure's entry: in the
-// closure, to which rdx leads (abi-internal.md). For &NAME the closure has either the address
-// or the contents; debug information doesn't say which.
+// captured returns where a variable of the surrounding function is at a closure's entry: in
+// the closure, whose address is in rdx (abi-internal.md). For &NAME the closure has either the
+// address or the contents; debug information doesn't say which.
 func (f *frame) captured(e *debuginfo.Entry) (place, bool) {
 	off, ok := e.Int(attrGoClosureOffset)
 	if !ok || off <= 0 || f.escaped(e) || !f.atEntry() || !f.isGoFunc() || len(f.scopes) == 0 {

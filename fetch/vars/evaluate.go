@@ -3,37 +3,39 @@ package vars
 import (
 	"debug/elf"
 	"errors"
-	"fmt"
 
 	"kprobe/fetch"
-	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
 )
 
 var (
 	errBadExpression = errors.New("its location is damaged in the debug information")
-	errTooDeep       = errors.New("its location leads in circles in the debug information")
+	errTooDeep       = errors.New("its location refers to itself in the debug information")
 )
 
-// maxStack bounds the stack of an expression.
+// maxStack limits the stack of an expression.
 const maxStack = 64
 
-// evaluator turns an expression into a place.
+// evaluator turns a location expression into a place.
 type evaluator struct {
 	f      *frame
 	unit   *debuginfo.Unit
 	stack  []sym
-	direct place // of an operation that names a place itself
+	direct place // set by an operation that names a place itself
 	has    bool
 	pieces []piece
 	filled int64
+	odd    int64 // bits behind filled that pieces take of one more byte
 }
 
-// location runs a whole location description.
+// location evaluates a whole location description.
 func (x *evaluator) location(expr []byte) (place, error) {
 	if err := x.run(expr); err != nil {
 		return place{}, err
+	}
+	if x.odd > 0 {
+		x.pieces = append(x.pieces, piece{x.filled, 1, place{kind: isNowhere}})
 	}
 	if x.pieces != nil {
 		return place{kind: inPieces, pieces: x.pieces}, nil
@@ -41,7 +43,7 @@ func (x *evaluator) location(expr []byte) (place, error) {
 	return x.simple()
 }
 
-// simple is the place that the operations so far describe.
+// simple returns the place that the operations so far describe.
 func (x *evaluator) simple() (place, error) {
 	if x.has {
 		return x.direct, nil
@@ -72,7 +74,7 @@ func (x *evaluator) pop() (sym, error) {
 
 func (x *evaluator) set(p place) { x.direct, x.has = p, true }
 
-// run runs operations.
+// run evaluates operations.
 func (x *evaluator) run(expr []byte) error {
 	r := dwread.At(expr, 0)
 	for r.Left() > 0 {
@@ -101,13 +103,13 @@ func (x *evaluator) op(op uint8, r *dwread.Reader) error {
 	case opNop:
 		return nil
 	case opAddr:
-		return x.push(constant(uint64(x.f.module.Addr(symbols.Vaddr(r.Uint(8))))))
+		return x.push(x.f.address(r.Uint(8)))
 	case opAddrx, opGNUAddrIndex:
 		v, ok := x.unit.IndexedAddress(r.Uleb())
 		if !ok {
 			return errBadExpression
 		}
-		return x.push(constant(uint64(x.f.module.Addr(symbols.Vaddr(v)))))
+		return x.push(x.f.address(v))
 	case opConstx, opGNUConstIndex:
 		v, ok := x.unit.IndexedAddress(r.Uleb())
 		if !ok {
@@ -155,6 +157,9 @@ func (x *evaluator) op(op uint8, r *dwread.Reader) error {
 		return nil
 	case opPiece:
 		return x.piece(int64(r.Uleb()))
+	case opBitPiece:
+		bits := int64(r.Uleb())
+		return x.bitPiece(bits, int64(r.Uleb()))
 	case opImplicitPtr, opGNUImplPtr:
 		ref, ok := x.unit.RefAddr(x.unit.ExprOffset(r))
 		x.set(place{kind: isPointer, target: ref, off: r.Sleb()})
@@ -172,7 +177,7 @@ func (x *evaluator) op(op uint8, r *dwread.Reader) error {
 		opConvert, opGNUConvert, opReinterpret, opGNUReinterpr:
 		return x.typed(op, r)
 	}
-	return fmt.Errorf("it is computed by DWARF operation %#x, which is not compiled: %w", op, fetch.ErrNoValue)
+	return unknown("its location uses DWARF operation %#x, which kprobe does not support", op)
 }
 
 func (x *evaluator) register(n uint64) error {
@@ -217,8 +222,11 @@ func (x *evaluator) derefSize(n uint8) error {
 
 // piece ends the description of one piece of a value.
 func (x *evaluator) piece(size int64) error {
-	if size <= 0 || size > 1<<20 || len(x.pieces) >= 256 {
+	if size <= 0 || size > 1<<20 || len(x.pieces) >= mostPieces {
 		return errBadExpression
+	}
+	if x.odd > 0 {
+		return x.bitPiece(8*size, 0)
 	}
 	p := place{kind: isNowhere}
 	if x.has || len(x.stack) > 0 {
@@ -227,14 +235,59 @@ func (x *evaluator) piece(size int64) error {
 			return err
 		}
 	}
+	x.add(size, p)
+	return nil
+}
+
+// mostPieces limits the pieces of a location.
+const mostPieces = 256
+
+func (x *evaluator) add(size int64, p place) {
 	x.pieces = append(x.pieces, piece{x.filled, size, p})
 	x.filled += size
+	x.stack, x.has = nil, false
+}
+
+// bitPiece ends the description of a piece of some bits, which begin at the bit off of the place
+// before. A byte that the piece has only a part of is nowhere.
+func (x *evaluator) bitPiece(bits, off int64) error {
+	if bits <= 0 || bits > 8<<20 || off < 0 || off > 8<<20 || len(x.pieces) >= mostPieces {
+		return errBadExpression
+	}
+	p := place{kind: isNowhere}
+	if x.has || len(x.stack) > 0 {
+		at, err := x.simple()
+		if err != nil {
+			return err
+		}
+		if x.odd == 0 && bits%8 == 0 {
+			p = at.bits(bits, off)
+		}
+	}
+	bits += x.odd
+	if x.odd = bits % 8; bits >= 8 {
+		x.add(bits/8, p)
+	}
 	x.stack, x.has = nil, false
 	return nil
 }
 
-// entryValue is the value of an expression when the function was entered. It is known there,
-// and as long as the caller still has it.
+// bits returns the place of whole bytes that begin at a bit of the value at a place.
+func (p place) bits(bits, off int64) place {
+	if off%8 == 0 {
+		if q, err := p.part(off/8, bits/8); err == nil {
+			return q
+		}
+		return place{kind: isNowhere}
+	}
+	if v, err := p.value(8); err == nil && off+bits <= 64 && (p.kind == isValue && !p.isXMM() || p.kind == inMemory) {
+		return place{kind: isValue, sym: v.step(fetch.Step{Op: fetch.StepShr, Imm: uint64(off)})}
+	}
+	return place{kind: isNowhere}
+}
+
+// entryValue returns the value that an expression had at the function's entry. It is known at
+// the entry, and later as long as the caller still has it.
 func (x *evaluator) entryValue(expr []byte) error {
 	if !x.f.atEntry() {
 		if s, ok := x.f.passedBy(expr, debuginfo.Ref{}); ok {
@@ -259,27 +312,34 @@ func (x *evaluator) entryValue(expr []byte) error {
 	return x.push(v)
 }
 
-// entryName is the name of the function around the address.
+// entryName returns the name of the function around the address.
 func (f *frame) entryName() string {
 	low, _ := f.fn.EntryPC()
 	return f.at(low)
 }
 
-// threadLocal is the address of a thread-local variable by its offset in its
-// module's block. The program's own block ends at the thread pointer (ELF
-// Handling For Thread-Local Storage, variant II).
+// threadLocal computes the address of a thread-local variable from its offset in its module's
+// block. The program's own block ends at the thread pointer (ELF Handling For Thread-Local
+// Storage, variant II).
 func (x *evaluator) threadLocal() error {
 	off, err := x.pop()
 	if err != nil {
 		return err
 	}
 	c, ok := off.isConst()
-	block, has := x.f.module.File.Segment(elf.PT_TLS)
+	m := x.f.module
+	block, has := m.File.Segment(elf.PT_TLS)
 	if ok && has && c >= block.MemSize && c-uint64(block.Vaddr) < block.MemSize {
-		c -= uint64(block.Vaddr) // GCC's in split debug information: where the block's image has the variable
+		c -= uint64(block.Vaddr) // in split debug information of GCC, the offset is the variable's address in the block's image
 	}
-	if ok && !x.f.module.Main {
-		return x.libraryThreadLocal(c)
+	if ok && !m.Main {
+		if in, at, preempted := x.f.scope.space.PreemptedTLS(m, c); preempted {
+			m, c = in, at
+			block, has = m.File.Segment(elf.PT_TLS)
+		}
+	}
+	if ok && !m.Main {
+		return x.libraryThreadLocal(m, c)
 	}
 	if !ok || !has || block.Align > 1<<20 {
 		return errBadExpression

@@ -27,7 +27,7 @@ func TestFlexibleArray(t *testing.T) {
 	if v, err := s.Variable("p->data[2]"); err != nil || v.Off != 24 || v.Type.String() != "s64" {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if _, err := s.Variable("p->data"); err == nil || !strings.Contains(err.Error(), "ask for one of them, p->data[N]") {
+	if _, err := s.Variable("p->data"); err == nil || !strings.Contains(err.Error(), "fetch single elements, p->data[N]") {
 		t.Errorf("the whole: %v", err)
 	}
 }

@@ -20,27 +20,28 @@ type frame struct {
 	data     *debuginfo.Data
 	module   *symbols.Module
 	pc       uint64
-	fn       debuginfo.Entry   // the function, not inlined
-	scopes   []debuginfo.Entry // around the address, from fn in
-	home     int               // in scopes: the function whose parameters are meant
-	inlined  []debuginfo.Entry // around the address, too: what is inlined into what is meant
-	depth    int               // of expressions within expressions
-	nested   int               // of types within types
-	atReturn bool              // what is described is what a return probe records
-	merged   error             // says with what other function its code is one
-	doubtful bool              // what was classified may be passed in several ways
-	work     int               // structures looked into for a variable, which hostile types nest without end
+	fn       debuginfo.Entry   // the function that the code belongs to, not an inlined one
+	scopes   []debuginfo.Entry // the scopes around the address, from fn inwards
+	home     int               // index in scopes of the function whose parameters are meant
+	inlined  []debuginfo.Entry // scopes around the address that are inlined into the function meant
+	depth    int               // of nested expressions
+	nested   int               // of nested types
+	atReturn bool              // describes what a return probe records
+	merged   error             // names the other function that has the same code
+	doubtful bool              // the classified type may be passed in several ways
+	work     int               // structures visited for one variable; hostile types nest without end
 
 	lists    map[debuginfo.Ref][]member       // members of structures
-	naturals map[debuginfo.Ref]int64          // what structures are aligned to
-	contents map[debuginfo.Ref]*fetch.Content // of types, as far as they are known; nil: no container
+	naturals map[debuginfo.Ref]int64          // alignments of structures
+	contents map[debuginfo.Ref]*fetch.Content // contents of types found so far; nil: no container
 	recipes  []cxxRecipe
 	types    *goTypes
-	touches  *touchedFrame // what the function's code does to its frame, once that was looked for
+	touches  *touchedFrame // what the function's code does to its frame; nil until it is needed
 }
 
-// find fills in the scopes. Where the site doesn't tell which function is meant, the
-// start of one means it, and not what is inlined at its first instruction.
+// find fills in the scopes. If the site doesn't say which function is meant, the address at
+// which a function starts means that function, and not one that is inlined at its first
+// instruction.
 func (f *frame) find() error {
 	f.scopes = f.data.Scopes(f.pc)
 	if f.scopes == nil {
@@ -73,8 +74,8 @@ func (f *frame) find() error {
 	return nil
 }
 
-// language is the source language of an entry. Units that dwz made of parts of
-// others don't tell: they are of the function's.
+// language returns the source language of an entry. Units that dwz made of parts of other
+// units have none; they take the function's.
 func (f *frame) language(e debuginfo.Entry) debuginfo.Language {
 	if l := e.Unit().Language(); l != 0 {
 		return l
@@ -88,8 +89,8 @@ func (f *frame) atEntry() bool {
 	return ok && low == f.pc
 }
 
-// visible are the parameters or locals of the function, inner blocks' first
-// where a name is there twice. Go's results that have names are locals.
+// visible returns the parameters or locals of the function. If a name occurs twice, the
+// variable of the inner block comes first. Go's named results count as locals.
 func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 	var params, locals []debuginfo.Entry
 	seen := map[string]bool{}
@@ -104,9 +105,9 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 				if f.atEntry() || !fetch.IsName(name) {
 					continue
 				}
-				tag = dwarf.TagVariable // inside the function it is a local one
+				tag = dwarf.TagVariable // inside the function it is a local variable
 			} else if strings.HasPrefix(name, ".") && f.language(c).IsGo() {
-				continue // the compiler's own
+				continue // made by the compiler
 			}
 			if name == "" || seen[name] && tag != dwarf.TagFormalParameter {
 				continue
@@ -119,7 +120,7 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 			}
 		}
 	}
-	// Inlined instances list them in any order.
+	// Inlined instances list parameters in any order.
 	slices.SortStableFunc(params, func(x, y debuginfo.Entry) int {
 		a, ok := x.RefTo(dwarf.AttrAbstractOrigin)
 		b, ok2 := y.RefTo(dwarf.AttrAbstractOrigin)
@@ -137,8 +138,8 @@ func (f *frame) visible(which fetch.Which) []debuginfo.Entry {
 	return append(params, locals...)
 }
 
-// ofFunction reports a parameter of the function itself, and not of what is inlined
-// into it.
+// ofFunction reports whether a parameter belongs to the function itself, and not to a function
+// inlined into it.
 func (f *frame) ofFunction(e *debuginfo.Entry) bool {
 	if e.Tag() != dwarf.TagFormalParameter {
 		return false
@@ -151,13 +152,14 @@ func (f *frame) ofFunction(e *debuginfo.Entry) bool {
 	return false
 }
 
-// isResult reports one of Go's results, which are parameters too.
+// isResult reports whether a parameter is one of Go's results. Debug information lists them as
+// parameters, too.
 func (f *frame) isResult(e *debuginfo.Entry) bool {
 	return e.Tag() == dwarf.TagFormalParameter && f.language(*e).IsGo() && e.Flag(dwarf.AttrVarParam)
 }
 
-// name finds a variable by its name: from the innermost block out, then the
-// unit's, then other units'.
+// name finds a variable by its name: from the innermost block outwards, then in the unit, then
+// in other units.
 func (f *frame) name(name string) (debuginfo.Entry, bool) {
 	if e, ok := f.nameIn(f.scopes, name); ok {
 		return e, true
@@ -165,7 +167,7 @@ func (f *frame) name(name string) (debuginfo.Entry, bool) {
 	return f.outside(name)
 }
 
-// outside finds a variable of no function, as the function's code sees it.
+// outside finds a variable outside of all functions, as the function's code sees it.
 func (f *frame) outside(name string) (debuginfo.Entry, bool) {
 	fn := f.meant()
 	if u := fn.Unit(); u.Language().IsCXX() {
@@ -174,7 +176,7 @@ func (f *frame) outside(name string) (debuginfo.Entry, bool) {
 	return f.data.FindVariable(name, fn.Unit())
 }
 
-// nameIn finds a variable in scopes, from the innermost out.
+// nameIn finds a variable in scopes, from the innermost outwards.
 func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, bool) {
 	for i := len(scopes) - 1; i >= 0; i-- {
 		var found debuginfo.Entry
@@ -182,7 +184,7 @@ func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, 
 		for c := range scopes[i].Children() {
 			if t := c.Tag(); (t == dwarf.TagFormalParameter || t == dwarf.TagVariable) && (c.Name() == name || !ok && f.escaped(&c) && c.Name()[1:] == name) {
 				if _, _, here := c.LocationAt(dwarf.AttrLocation, f.pc); !ok || here {
-					found, ok = c, true // of several, the one that is there now
+					found, ok = c, true // if there are several, the one that has a place now
 				}
 			}
 		}
@@ -193,7 +195,7 @@ func (f *frame) nameIn(scopes []debuginfo.Entry, name string) (debuginfo.Entry, 
 	return debuginfo.Entry{}, false
 }
 
-// declared makes the variable of an entry.
+// declared returns the variable that an entry declares.
 func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
 	f.work = 0
 	v, err := f.load(e)
@@ -202,7 +204,7 @@ func (f *frame) declared(e debuginfo.Entry) (fetch.Variable, error) {
 	}
 	out, err := v.variable(f.sourceName(&e))
 	if err == nil && out.Parts != nil && out.Type.Base != fetch.Container && v.t.kind == kindStruct && out.Type.Layout != nil && out.Type.Layout.Switch == 0 {
-		return out, errPieces // its members, by their names
+		return out, errPieces // its members can be asked for by their names
 	}
 	return out, err
 }
@@ -216,7 +218,7 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	if f.merged != nil && f.ofCall(&e) {
 		return value{}, fmt.Errorf("%s: %w", e.Name(), f.merged)
 	}
-	if f.isEmpty(t) { // wherever it may be
+	if f.isEmpty(t) { // its place doesn't matter
 		return value{f: f, t: t, p: place{kind: isBytes, bytes: []byte{}}}, nil
 	}
 	if f.isResult(&e) && f.atEntry() && f.ofFunction(&e) {
@@ -233,6 +235,9 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 		return value{}, &undeclaredError{f.sourceName(&e), line}
 	}
 	p, err := f.placeOf(&e)
+	if err == nil {
+		err = f.unpassed(&e, p)
+	}
 	if err != nil {
 		return value{}, fmt.Errorf("%s: %w", f.sourceName(&e), err)
 	}
@@ -248,8 +253,8 @@ func (f *frame) load(e debuginfo.Entry) (value, error) {
 	return v.unreference()
 }
 
-// lasts reports a variable that is no part of the call: of the whole program, or
-// of a thread.
+// lasts reports whether a variable outlives the call: one of the whole program, or of a
+// thread.
 func (f *frame) lasts(e *debuginfo.Entry, p place) bool {
 	if e.Tag() == dwarf.TagFormalParameter || p.kind != inMemory {
 		return false
@@ -258,11 +263,11 @@ func (f *frame) lasts(e *debuginfo.Entry, p place) bool {
 	return r.Source == fetch.SourceImm || r.Source == fetch.SourceReg && (r.Reg == fetch.RegFSBase || r.Reg == fetch.RegGSBase)
 }
 
-// argument is the N-th formal parameter.
+// argument returns the N-th formal parameter.
 func (f *frame) argument(n int) (fetch.Variable, error) {
 	params := f.visible(fetch.WhichParams)
 	if n > len(params) && f.isGoFunc() {
-		return fetch.Variable{}, noValueError(fmt.Sprintf("%s has %d parameters, and Go's registers are not C's", f.scope.site.Name, len(params)))
+		return fetch.Variable{}, unknown("%s has only %d parameters, and Go doesn't pass arguments in C's registers", f.scope.site.Name, len(params))
 	}
 	if n < 1 || n > len(params) {
 		return fetch.Variable{}, fmt.Errorf("%s has %d parameters: %w", f.scope.site.Name, len(params), errNoSuchArgument)
@@ -275,7 +280,7 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 		return fetch.Variable{}, errNoSuchArgument
 	}
 	if _, ok := f.onHeap(&params[n-1]); ok && !f.atEntry() {
-		return fetch.Variable{}, noValueError(fmt.Sprintf("parameter %d is on the heap here: fetch it by its name", n))
+		return fetch.Variable{}, unknown("parameter %d is on the heap here: fetch it by its name", n)
 	}
 	p, err := f.placeOf(&params[n-1])
 	if errors.Is(err, fetch.ErrNoValue) && !f.isGoFunc() {
@@ -294,15 +299,25 @@ func (f *frame) argument(n int) (fetch.Variable, error) {
 	return v.variable("arg" + strconv.Itoa(n))
 }
 
-// noValueError is a fetch.ErrNoValue with words of its own.
+// noValueError is a fetch.ErrNoValue with its own words.
 type noValueError string
 
 func (e noValueError) Error() string { return string(e) }
 
-// Unwrap gives fetch.ErrNoValue.
+// Unwrap returns fetch.ErrNoValue.
 func (e noValueError) Unwrap() error { return fetch.ErrNoValue }
 
-// errNoSuchArgument leaves $argN to the calling convention.
+// unknownError says why a value isn't known that may be there. It is a fetch.ErrNoValue with
+// its own words.
+type unknownError struct{ error }
+
+// Unwrap returns fetch.ErrNoValue, and what the words come from.
+func (e *unknownError) Unwrap() []error { return []error{e.error, fetch.ErrNoValue} }
+
+func unknown(format string, args ...any) error { return &unknownError{fmt.Errorf(format, args...)} }
+
+// errNoSuchArgument says that debug information has no such parameter; the calling convention
+// then answers $argN.
 var errNoSuchArgument = errors.New("no such parameter")
 
 // variable answers an expression.
@@ -320,7 +335,7 @@ func (f *frame) variable(text string) (fetch.Variable, error) {
 	return out, nil
 }
 
-// names are what can be asked for, for errors.
+// names lists the names that can be asked for; errors print it.
 func (f *frame) names() []string {
 	var out []string
 	for _, e := range f.visible(fetch.WhichVars) {
@@ -329,7 +344,7 @@ func (f *frame) names() []string {
 	return out
 }
 
-// optimizedOut says that a variable has no place here, and where it has one.
+// optimizedOut says that a variable has no place here, and at which addresses it has one.
 func (f *frame) optimizedOut(list []debuginfo.Location) error {
 	var where []string
 	for _, l := range list {
@@ -345,12 +360,12 @@ func (f *frame) optimizedOut(list []debuginfo.Location) error {
 		}
 	}
 	if where == nil {
-		return fmt.Errorf("%w, everywhere", fetch.ErrNoValue)
+		return fmt.Errorf("%w everywhere", fetch.ErrNoValue)
 	}
 	return fmt.Errorf("%w at this address; available from %s on", fetch.ErrNoValue, strings.Join(where, ", "))
 }
 
-// at names an address of the file.
+// at formats an address of the file.
 func (f *frame) at(v uint64) string {
 	name, off, _, _, ok := f.scope.space.Symbolize(f.module.Addr(symbols.Vaddr(v)))
 	if !ok {

@@ -13,11 +13,11 @@ import (
 )
 
 // Global resolves an expression whose variable belongs to the whole program, whatever code
-// runs: NAME, with what Scope.Variable accepts before and after it. An empty module is any, in
-// the order of dynamic linking.
+// runs: NAME, and what Scope.Variable accepts before and after it. An empty module means any
+// module, in the order of dynamic linking.
 //
-// Errors wrap fetch.ErrNoDebugInfo, if none of the modules has any, or fetch.ErrNoValue, or are
-// a *NotFoundError.
+// Errors wrap fetch.ErrNoDebugInfo if none of the modules has debug information; others wrap
+// fetch.ErrNoValue or are a *NotFoundError.
 func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *symbols.Module, err error) {
 	list := space.Modules()
 	if module != "" {
@@ -59,8 +59,8 @@ func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *sy
 	return v, nil, err
 }
 
-// hides gives the module whose variable a name means rather than another module's own
-// (static) one: it comes before that one, and has a symbol of the name.
+// hides returns the module whose variable a name means, instead of a static variable of module
+// m: it comes before m, and has a symbol of that name.
 func hides(list []*symbols.Module, m *symbols.Module, e debuginfo.Entry) *symbols.Module {
 	if _, at, ok := e.Chased(dwarf.AttrExternal); ok && at.Flag(dwarf.AttrExternal) {
 		return nil
@@ -78,12 +78,13 @@ func hides(list []*symbols.Module, m *symbols.Module, e debuginfo.Entry) *symbol
 	return nil
 }
 
-// firstName is the name in front of members, elements and what stands before it.
+// firstName returns the name that an expression begins with, without members, elements, and
+// what stands before it.
 func firstName(text string) string {
 	for text != "" && strings.IndexByte("*(", text[0]) >= 0 {
 		end := strings.IndexByte(text, ')')
 		if text[0] == '(' && end > 0 && end+1 < len(text) && strings.IndexByte(".-[)", text[end+1]) < 0 {
-			text = text[end+1:] // behind a cast
+			text = text[end+1:] // after a cast
 			continue
 		}
 		text = text[1:]
@@ -92,8 +93,8 @@ func firstName(text string) string {
 	return p.word()
 }
 
-// first finds the variable that an expression begins with. Go's have their package
-// in front of their name.
+// first finds the variable that an expression begins with. Names of Go's variables begin with
+// their package.
 func first(d *debuginfo.Data, text string) (debuginfo.Entry, bool) {
 	name := firstName(text)
 	if name == "" {

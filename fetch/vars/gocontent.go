@@ -10,7 +10,7 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// goContent fills in the content of Go's own types: by the structures of its runtime,
+// goContent fills in the content of Go's own types. It uses the structures of Go's runtime,
 // which the linker describes for each type that a program uses.
 func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 	v := f.start(t)
@@ -50,14 +50,14 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 		c.Ptr, ok = load(p)
 		c.Count, ok2 = v.loaded("len")
 		if room, known := v.loaded("cap"); known && ok2 && isWord(c.Count) && isWord(room) {
-			// One that is longer than there is room for was never made by Go.
+			// Go never makes a slice that is longer than its capacity.
 			c.Count[0].Op, c.Count[0].Imm2 = fetch.StepAtMost, room[0].Imm
 		}
 		c.Kind, c.Stride, c.Elem = fetch.ContentSequence, elem.size, f.elem(elem)
 		return ok && ok2 && elem.size >= 0 && c.Elem != nil
 	case name == "runtime.iface" || name == "runtime.eface":
 		return f.goInterface(v, c)
-	case name == "time.Time":
+	case name == "time.Time", strings.HasPrefix(name, shapeOfTime):
 		ok, ok2 := false, false
 		c.Ptr, ok = v.loaded("wall")
 		c.Count, ok2 = v.loaded("ext")
@@ -67,12 +67,16 @@ func (f *frame) goContent(t ctype, c *fetch.Content) bool {
 	return false
 }
 
-// isWord reports a trail that loads one word.
+// shapeOfTime is how debug information names time.Time as the type argument of a generic function.
+// Go 1.18 appends the argument's number.
+const shapeOfTime = "go.shape.struct { time.wall uint64; time.ext int64; time.loc *time.Location }"
+
+// isWord reports whether a trail loads exactly one word.
 func isWord(t fetch.Trail) bool {
 	return len(t) == 1 && t[0].Op == fetch.StepLoad && t[0].Size == 8
 }
 
-// goChan is what waits in a channel's buffer.
+// goChan describes the values that wait in a channel's buffer.
 func (f *frame) goChan(v value, c *fetch.Content) bool {
 	elem, ok := v.goElem("recvq.first.elem")
 	if !ok {
@@ -93,10 +97,10 @@ func (f *frame) goChan(v value, c *fetch.Content) bool {
 	return c.Elem != nil && elem.size >= 0
 }
 
-// behind is a trail from what the word at an address points to.
+// behind makes a trail start at the address that a word holds, instead of at the word.
 func behind(t fetch.Trail) fetch.Trail { return append(word(0), t...) }
 
-// goElem is the type that a pointer of a structure leads to.
+// goElem returns the type that a pointer in a structure leads to.
 func (v value) goElem(path string) (ctype, bool) {
 	w, ok := v.follow(path)
 	if !ok || w.t.kind != kindPointer || w.t.elem.IsZero() {
@@ -106,11 +110,11 @@ func (v value) goElem(path string) (ctype, bool) {
 	return t, t.kind != kindVoid
 }
 
-// goAttrRuntime is where a type's description is, from that of the first one on
-// (DW_AT_go_runtime_type, cmd/internal/dwarf); before Go 1.22, its address.
+// goAttrRuntime is where a type's description lies, counted from the first description
+// (DW_AT_go_runtime_type, cmd/internal/dwarf). Before Go 1.22 it is an address.
 const goAttrRuntime dwarf.Attr = 0x2904
 
-// goSwiss is a map from Go 1.24 on.
+// goSwiss describes a map of Go 1.24 or later.
 func (f *frame) goSwiss(v value, c *fetch.Content) bool {
 	m := &fetch.MapContent{Swiss: true}
 	table, ok := v.follow("dirPtr")
@@ -158,8 +162,9 @@ func (f *frame) goSwiss(v value, c *fetch.Content) bool {
 	return f.goEntries(v.t, m, key, val)
 }
 
-// goEntries fills in what a map's keys and values are. Go's maps have pointers to those
-// of more than 128 bytes; which, the type's name says: map<KEY,VALUE>, hash<KEY,VALUE>.
+// goEntries fills in the types of a map's keys and values. A map holds a pointer instead of a
+// key or value of more than 128 bytes. The name of the map's type says whether it does:
+// map<KEY,VALUE>, hash<KEY,VALUE>.
 func (f *frame) goEntries(t ctype, m *fetch.MapContent, key, val ctype) bool {
 	for i := range 4 {
 		k, v := key, val
@@ -177,7 +182,8 @@ func (f *frame) goEntries(t ctype, m *fetch.MapContent, key, val ctype) bool {
 		m.KeyFar, m.ValFar = i&1 != 0, i&2 != 0
 		return m.KeyElem != nil && m.ValElem != nil
 	}
-	// Interfaces and maps have other names there; what is no pointer to much is itself.
+	// Interfaces and maps have other names there. A key or value that doesn't point to a large
+	// type lies in the map itself.
 	for _, t := range [...]ctype{key, val} {
 		if to, ok := f.goFarEntry(t); ok && to.size > maxGoEntry {
 			return false
@@ -187,11 +193,11 @@ func (f *frame) goEntries(t ctype, m *fetch.MapContent, key, val ctype) bool {
 	return m.KeyElem != nil && m.ValElem != nil
 }
 
-// maxGoEntry is how large a key or value is in a map itself, in bytes
-// (internal/abi: MapMaxKeyBytes, MapMaxElemBytes).
+// maxGoEntry is the largest key or value, in bytes, that lies in a map itself (internal/abi:
+// MapMaxKeyBytes, MapMaxElemBytes).
 const maxGoEntry = 128
 
-// goFarEntry is what a pointer in a map's place leads to.
+// goFarEntry returns the type that a pointer in the place of a key or value leads to.
 func (f *frame) goFarEntry(t ctype) (ctype, bool) {
 	if t.kind != kindPointer || t.elem.IsZero() {
 		return t, false
@@ -199,7 +205,7 @@ func (f *frame) goFarEntry(t ctype) (ctype, bool) {
 	return f.whole(f.resolve(t.elem)), true
 }
 
-// goCell is a member of the elements of an array.
+// goCell finds a member in the elements of an array.
 func (f *frame) goCell(slot value, name string, from, by int64, off, stride *int64, t *ctype) bool {
 	w, ok := slot.follow(name)
 	at, isConst := w.p.sym.isConst()
@@ -210,7 +216,7 @@ func (f *frame) goCell(slot value, name string, from, by int64, off, stride *int
 	return true
 }
 
-// goArray is an array of a structure.
+// goArray finds an array in a structure.
 func (f *frame) goArray(v value, name string, off, stride *int64, t *ctype) bool {
 	w, ok := v.follow(name)
 	at, isConst := w.p.sym.isConst()
@@ -222,7 +228,7 @@ func (f *frame) goArray(v value, name string, off, stride *int64, t *ctype) bool
 	return by > 0 || elem.size == 0
 }
 
-// goBuckets is a map before Go 1.24.
+// goBuckets describes a map from before Go 1.24.
 func (f *frame) goBuckets(v value, c *fetch.Content) bool {
 	m := &fetch.MapContent{}
 	b, ok := v.follow("buckets")
@@ -249,7 +255,8 @@ func (f *frame) goBuckets(v value, c *fetch.Content) bool {
 	return f.goArray(bucket, "keys", &m.Key, &m.Stride, &key) && f.goArray(bucket, "values", &m.Val, &m.ValStride, &val) && f.goEntries(v.t, m, key, val)
 }
 
-// goInterface leads to what is in an interface, whose type is known when it is seen.
+// goInterface leads to the value in an interface. Its type is known only when the value is
+// read.
 func (f *frame) goInterface(v value, c *fetch.Content) bool {
 	ok, ok2 := false, false
 	if c.Tag, ok = v.loaded("tab.Type|tab._type"); !ok {
@@ -269,7 +276,7 @@ func (f *frame) goInterface(v value, c *fetch.Content) bool {
 // goTypes finds types by the addresses of their descriptions.
 type goTypes struct {
 	scope *Scope
-	base  uint64 // of the descriptions, in the process
+	base  uint64 // of the descriptions in the process
 	bias  uint64 // of the module
 	refs  map[uint64]debuginfo.Ref
 
@@ -305,8 +312,8 @@ func (f *frame) goTypeList() *goTypes {
 	return g
 }
 
-// content is how a value of the type whose description is at an address is recorded;
-// nil if debug information doesn't know it.
+// content returns how a value is recorded whose type has its description at an address. It is
+// nil if debug information doesn't know the type.
 func (g *goTypes) content(at uint64) *fetch.Content {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -329,7 +336,8 @@ func (g *goTypes) content(at uint64) *fetch.Content {
 	return c
 }
 
-// goDynamic is a value in an interface: what a pointer there leads to is shown.
+// goDynamic describes a value in an interface. If the value is a pointer, what it leads to is
+// shown.
 func (f *frame) goDynamic(t ctype) *fetch.Content {
 	t = f.whole(t)
 	if t.kind == kindPointer {
@@ -358,7 +366,7 @@ func (f *frame) goDynamic(t ctype) *fetch.Content {
 	return &own
 }
 
-// goWord reports whether a value is one pointer, which an interface holds itself.
+// goWord reports whether a value is a single pointer, which an interface holds itself.
 func (f *frame) goWord(t ctype, depth int) bool {
 	switch {
 	case depth > maxNested:

@@ -10,18 +10,18 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// goABI is Go's internal convention (go/src/cmd/compile/abi-internal.md).
+// goABI is Go's internal calling convention (go/src/cmd/compile/abi-internal.md).
 func goABI() allocator {
 	return allocator{ints: []fetch.Reg{fetch.AX, fetch.BX, fetch.CX, fetch.DI, fetch.SI, fetch.R8, fetch.R9, fetch.R10, fetch.R11}, vectors: 15}
 }
 
-// isGoFunc reports a function of Go.
+// isGoFunc reports whether the function is Go's.
 func (f *frame) isGoFunc() bool {
 	u := f.fn.Unit()
 	return u.Language().IsGo()
 }
 
-// goResult is a Go function's n-th result, from 1.
+// goResult returns a Go function's n-th result, counted from 1.
 func (f *frame) goResult(n int) (value, error) {
 	have := 0
 	for c := range f.goParameters() {
@@ -33,12 +33,12 @@ func (f *frame) goResult(n int) (value, error) {
 		}
 	}
 	if have > 0 {
-		return value{}, noValueError(fmt.Sprintf("%s has %d results", nameOf(f.fn, f.scope.site.Name), have))
+		return value{}, unknown("%s has %d results", nameOf(f.fn, f.scope.site.Name), have)
 	}
 	return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 }
 
-// loadResult is one of a Go function's results, at its return.
+// loadResult reads one of a Go function's results, at its return.
 func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
 	t, err := f.typeOf(e)
 	if err != nil {
@@ -48,9 +48,9 @@ func (f *frame) loadResult(e *debuginfo.Entry) (value, error) {
 	return value{f: f, t: t, p: p, atReturn: true}, err
 }
 
-// goParameters yields a Go function's parameters and results, each once. If a deferred call may
-// change a result, and the result has no place all along, the function creates it where it
-// returns, and the compiler describes it twice.
+// goParameters yields a Go function's parameters and results, each once. The compiler
+// describes a result twice if a deferred call may change it and it has no place of its own:
+// the function then creates it where it returns.
 func (f *frame) goParameters() iter.Seq[debuginfo.Entry] {
 	return func(yield func(debuginfo.Entry) bool) {
 		var before []debuginfo.Entry
@@ -66,18 +66,18 @@ func (f *frame) goParameters() iter.Seq[debuginfo.Entry] {
 	}
 }
 
-// isRepeated reports two entries of one parameter or result of a Go function: no two
-// have the same name, but for those without one.
+// isRepeated reports whether two entries describe the same parameter or result of a Go
+// function. Names are unique, except that several may have none.
 func isRepeated(a, b *debuginfo.Entry) bool {
 	name := a.Name()
 	return name != "" && name != "_" && name == b.Name() && a.Tag() == b.Tag() && a.Flag(dwarf.AttrVarParam) == b.Flag(dwarf.AttrVarParam)
 }
 
-// goPlace returns where Go passes a parameter at the entry, or a result at the return. One that
-// doesn't fit into the registers is on the stack, results after parameters.
+// goPlace returns where Go passes a parameter at the entry, or a result at the return. A value
+// that doesn't fit into the registers is on the stack, where results follow parameters.
 func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	a := goABI()
-	stack := int64(8) // from the stack pointer at the entry
+	stack := int64(8) // counted from the stack pointer at the entry
 	if results {
 		var err error
 		if stack, err = f.goStackResults(); err != nil {
@@ -107,7 +107,7 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 		}
 		switch {
 		case !ok && (t.size <= 0 || results && f.hidesDictionary()):
-			return place{}, fmt.Errorf("it is passed on the stack: %w", fetch.ErrNoValue)
+			return place{}, unknown("it is passed on the stack")
 		case !ok:
 			return place{kind: inMemory, sym: register(fetch.SP).add(at)}, nil
 		case len(list) == 0:
@@ -120,8 +120,8 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	return place{}, errBadExpression
 }
 
-// goStackResults is where Go's results on the stack begin, from the stack pointer at the
-// return: behind the parameters there, whose return address is gone by then.
+// goStackResults returns where Go's results on the stack begin, counted from the stack pointer
+// at the return. They follow the parameters there; the return address is gone by then.
 func (f *frame) goStackResults() (int64, error) {
 	a := goABI()
 	stack := int64(0)
@@ -144,7 +144,7 @@ func (f *frame) goStackResults() (int64, error) {
 	return (stack + 7) &^ 7, nil
 }
 
-// goAlign is what Go aligns a value to.
+// goAlign returns the alignment that Go gives a value.
 func (f *frame) goAlign(t ctype, depth int) int64 {
 	switch {
 	case depth > maxNested:

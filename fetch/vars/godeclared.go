@@ -9,9 +9,9 @@ import (
 )
 
 // Go's debug information gives a local variable in memory one place for all of its
-// block. What is there before the variable is declared is what others left.
+// block. Before the variable is declared, that place holds values of other variables.
 
-// undeclaredError says that a variable has no value yet: it is an ErrNoValue.
+// undeclaredError says that a variable has no value yet. It is an ErrNoValue.
 type undeclaredError struct {
 	name string
 	line int64
@@ -23,8 +23,8 @@ func (e *undeclaredError) Error() string {
 
 func (e *undeclaredError) Is(target error) bool { return target == fetch.ErrNoValue }
 
-// undeclared gives the line that declares a local variable in memory, where the code
-// at the address is of that line or of one before.
+// undeclared returns the line that declares a local variable in memory. is says that the code
+// at the address belongs to that line or to an earlier one.
 func (f *frame) undeclared(e *debuginfo.Entry) (line int64, is bool) {
 	if e.Tag() != dwarf.TagVariable || !f.language(*e).IsGo() || !f.unstored(e) || f.isCaptured(e) {
 		return 0, false
@@ -40,8 +40,8 @@ func (f *frame) undeclared(e *debuginfo.Entry) (line int64, is bool) {
 	return line, !ok || at <= line
 }
 
-// lineOf is the line, of the function that has a variable, that the code at the address
-// is of: of what is inlined there it is the call's.
+// lineOf returns the line of the code at the address, in the function that has the variable.
+// In code that is inlined there, this is the line of the call.
 func (f *frame) lineOf(e *debuginfo.Entry) (line int64, ok bool) {
 	own := false
 	for _, list := range [...][]debuginfo.Entry{f.scopes, f.inlined} {

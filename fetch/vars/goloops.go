@@ -6,13 +6,13 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Go 1.26 copies and clears large values by loops that move the registers with the
-// addresses, and count in another one. Its debug information doesn't know: variables
-// are in those registers as before (cmd/compile/internal/ssa: clobbersArg0 and
-// needIntTemp, of which debug.go knows nothing).
+// Go 1.26 copies and clears large values in loops that advance the registers with the
+// addresses, and count in another register. Its debug information ignores this and still
+// places variables in those registers (cmd/compile/internal/ssa: clobbersArg0 and
+// needIntTemp, which debug.go doesn't consider).
 
-// overwritten reports a place in registers of which such a loop, between where the
-// location begins and here, has changed one. The locations are the variable's.
+// overwritten reports whether such a loop, between the start of the location and here, has
+// changed one of the place's registers. list has all locations of the variable.
 func (f *frame) overwritten(p place, list []debuginfo.Location) bool {
 	regs := p.registers()
 	if regs == 0 {
@@ -24,7 +24,7 @@ func (f *frame) overwritten(p place, list []debuginfo.Location) bool {
 			from = l.Low
 		}
 	}
-	for range list { // what is the same in neighbours may have come in any of them
+	for range list { // the value may have got there in any of the neighbouring ranges
 		for _, l := range list {
 			if !l.Everywhere() && l.High == from && l.Low < from {
 				from = l.Low
@@ -38,10 +38,10 @@ func (f *frame) overwritten(p place, list []debuginfo.Location) bool {
 	return err != nil || loopRegisters(code)&regs != 0
 }
 
-// maxLoopCode bounds the code that is looked at, in bytes.
+// maxLoopCode limits the code that is searched, in bytes.
 const maxLoopCode = 1 << 20
 
-// registers are the general registers that a place is made of, a bit each.
+// registers returns the general registers that a place uses, one bit for each.
 func (p place) registers() (set uint16) {
 	switch p.kind {
 	case inMemory, isValue:
@@ -56,8 +56,8 @@ func (p place) registers() (set uint16) {
 	return set &^ (1 << fetch.SP)
 }
 
-// loopRegisters are the registers that the loops in a piece of code move and count
-// with: add $64 to one or two, dec of another, and jne back.
+// loopRegisters returns the registers that loops in a piece of code advance or count with. The
+// loops have the form: add $64 to one or two registers, dec another one, jne back.
 func loopRegisters(code []byte) (set uint16) {
 	for at := range code {
 		moved, i := uint16(0), at

@@ -2,17 +2,15 @@ package vars
 
 import (
 	"debug/dwarf"
-	"fmt"
 
-	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
-// respaced puts the pieces of a Go variable where they belong: Go's compiler lists
-// the parts of a structure one behind the other and leaves the padding between
-// them out (cmd/compile/internal/ssa/debug.go). It lists no part that is a constant
-// everywhere, so a location is known where it has a piece for each part. One
-// without pieces has the only part that is left, or all of the variable in memory.
+// respaced puts the pieces of a Go variable where they belong. Go's compiler lists the parts
+// of a structure one after the other, without the padding between them
+// (cmd/compile/internal/ssa/debug.go). It doesn't list a part that is a constant everywhere.
+// So a location is understood only if it has a piece for each part. A location without pieces
+// has the only part that is left, or the whole variable in memory.
 func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
 	if p.kind != inPieces && p.kind != isValue && p.kind != inMemory || !f.language(*e).IsGo() {
 		return p, nil
@@ -27,30 +25,31 @@ func (f *frame) respaced(e *debuginfo.Entry, p place) (place, error) {
 	}
 	var parts []piece
 	known := f.goLeaves(t, 0, &parts, 0)
-	unknown := fmt.Errorf("which of its parts are where is not known: %w", fetch.ErrNoValue)
+	unclear := unknown("it is not known where each of its parts is")
 	switch {
 	case p.kind == inMemory && (f.staysInMemory(t) || known && len(parts) <= 1 || f.hasPieces(e, list) || f.usedWhole(p)):
 		return p, nil
 	case p.kind == isValue && known && len(parts) <= 1:
 		return f.onlyPart(t, p), nil
 	case p.kind != inPieces, !known:
-		return p, unknown
-	case laidOut(p.pieces, parts): // as unoptimized code is passed it, with the padding
+		return p, unclear
+	case laidOut(p.pieces, parts): // with the padding, as parameters of unoptimized code have it
 		return p, nil
 	case len(parts) != len(p.pieces):
-		return p, unknown
+		return p, unclear
 	}
 	out := place{kind: inPieces}
 	for i, q := range p.pieces {
 		if q.size != parts[i].size {
-			return p, unknown
+			return p, unclear
 		}
 		out.pieces = append(out.pieces, piece{parts[i].off, q.size, q.place})
 	}
 	return out, nil
 }
 
-// laidOut reports pieces that are where a value's parts are, each with its own piece.
+// laidOut reports whether each part of a value has a piece of its own that lies where the part
+// does.
 func laidOut(pieces, parts []piece) bool {
 	i := 0
 	for _, q := range pieces {
@@ -64,7 +63,7 @@ func laidOut(pieces, parts []piece) bool {
 	return i == len(parts)
 }
 
-// onlyPart puts the only part of a value that has padding where it belongs.
+// onlyPart puts the only part of a padded value where it belongs.
 func (f *frame) onlyPart(t ctype, p place) place {
 	var parts []piece
 	if p.kind != isValue || t.kind != kindStruct && t.kind != kindArray || t.size <= 8 || !f.goLeaves(t, 0, &parts, 0) || len(parts) != 1 || parts[0].size > 8 {
@@ -73,7 +72,7 @@ func (f *frame) onlyPart(t ctype, p place) place {
 	return place{kind: inPieces, pieces: []piece{{parts[0].off, parts[0].size, p}}}
 }
 
-// goLeaves lists the parts that Go's compiler takes a value apart into.
+// goLeaves lists the parts into which Go's compiler splits a value.
 func (f *frame) goLeaves(t ctype, off int64, list *[]piece, depth int) bool {
 	if depth > maxNested || len(*list) > 64 {
 		return false

@@ -9,14 +9,14 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Go's compiler gives a variable that it keeps in memory, and one part of a variable
-// that it has spilled there, locations of the same form: an address without a size.
+// Go's compiler describes two things in the same form, as an address without a size: a variable
+// that it keeps in memory, and one part of a variable that it has spilled to memory.
 
-// maxGoFields is the number of fields up to which Go's compiler takes a structure apart,
-// and of the words that it may have (cmd/compile/internal/ssa, CanSSA).
+// maxGoFields is the largest number of fields, and of words, with which Go's compiler still
+// splits a structure into parts (cmd/compile/internal/ssa, CanSSA).
 const maxGoFields = 4
 
-// staysInMemory reports a type whose variables Go's compiler doesn't take apart.
+// staysInMemory reports whether Go's compiler keeps variables of a type whole.
 func (f *frame) staysInMemory(t ctype) bool { return f.notTakenApart(t, 0) }
 
 func (f *frame) notTakenApart(t ctype, depth int) bool {
@@ -35,8 +35,8 @@ func (f *frame) notTakenApart(t ctype, depth int) bool {
 	return false
 }
 
-// hasPieces reports a variable whose location has pieces somewhere: where it has none
-// all of it is meant, as of parameters of unoptimized code behind the prologue.
+// hasPieces reports whether a variable's location has pieces at some address. Where it has
+// none, the whole variable is meant, as for parameters of unoptimized code after the prologue.
 func (f *frame) hasPieces(e *debuginfo.Entry, list []debuginfo.Location) bool {
 	return slices.ContainsFunc(list, func(l debuginfo.Location) bool {
 		x := evaluator{f: f, unit: e.Unit()}
@@ -45,9 +45,8 @@ func (f *frame) hasPieces(e *debuginfo.Entry, list []debuginfo.Location) bool {
 	})
 }
 
-// usedWhole reports a place on the stack that the function's code takes the address of,
-// or reads or writes 16 bytes of: it is a variable's, and none that a register is
-// spilled to.
+// usedWhole reports whether the function's code takes the address of a place on the stack, or
+// accesses 16 bytes of it at once. Then the place holds a variable, not a spilled register.
 func (f *frame) usedWhole(p place) bool {
 	if p.sym.src.Source != fetch.SourceReg || p.sym.src.Reg != fetch.SP || len(p.sym.steps) > 1 {
 		return false
@@ -71,7 +70,7 @@ func (f *frame) usedWhole(p place) bool {
 	return false
 }
 
-// usesWhole looks for lea OFF(%rsp), and for moves of vectors from or to there.
+// usesWhole looks for lea OFF(%rsp), and for moves of vectors to or from that address.
 func usesWhole(code []byte, off int64) bool {
 	for i := 1; i < len(code); i++ {
 		switch c := code[i]; {
@@ -88,7 +87,7 @@ func usesWhole(code []byte, off int64) bool {
 	return false
 }
 
-// isScalar reports the prefixes of an instruction that moves one number.
+// isScalar reports whether an instruction's prefixes make it move a single number.
 func isScalar(before []byte) bool {
 	n := len(before)
 	if n > 0 && before[n-1]&0xf0 == 0x40 {
@@ -97,7 +96,7 @@ func isScalar(before []byte) bool {
 	return n > 0 && (before[n-1] == 0xf2 || before[n-1] == 0xf3)
 }
 
-// ofStack is the distance from the stack pointer that an operand in memory has.
+// ofStack returns the distance from the stack pointer of an operand in memory.
 func ofStack(operand []byte) (off int64, ok bool) {
 	if len(operand) < 6 || operand[0]&7 != 4 || operand[1] != 0x24 {
 		return 0, false

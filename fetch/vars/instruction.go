@@ -6,16 +6,16 @@ import (
 	"kprobe/fetch"
 )
 
-// instruction is what precedes and follows an opcode.
+// instruction is an opcode's surroundings: its prefixes and its operands.
 type instruction struct {
 	rex       byte
 	wide      bool // prefix 66
 	prefix    byte // f2, f3 or 0
 	mod       byte
-	reg, rm   int // rm of mod 3: a register
+	reg, rm   int // with mod 3, rm is a register
 	base      fetch.Reg
 	disp      int64
-	inFrame   bool // the operand is disp from rsp or rbp
+	inFrame   bool // the operand is in memory, at disp from rsp or rbp
 	rest      []byte
 	malformed bool
 }
@@ -30,7 +30,7 @@ func (i *instruction) take(n int) []byte {
 	return b
 }
 
-// size is the bytes of an operand that is no byte.
+// size returns the number of bytes of an operand that isn't a single byte.
 func (i *instruction) size() int64 {
 	switch {
 	case i.rex&8 != 0:

@@ -16,8 +16,8 @@ const (
 	maxEnum     = 4096
 )
 
-// words is the type of n bytes in words, as large ones as divide it; what is
-// too much is cut off.
+// words is the type of n bytes as words of the largest size that divides n. Bytes beyond the
+// limit are cut off.
 func words(n int64) (t fetch.Type, recorded int64) {
 	size := int64(1)
 	for size < 8 && n%(size*2) == 0 {
@@ -46,11 +46,14 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 		off := m.off
 		inner := depth + 1
 		if m.isCase {
-			inner = depth // it is the enum itself, as one of its variants
+			inner = depth // a variant is the enum itself, not a structure inside of it
 		}
 		ft := f.fieldType(m.typ, m.width, m.bit, inner)
 		if ptr, length, ok := f.textParts(m.typ); ok && m.typ.kind == kindStruct && ft.Base != fetch.Container {
 			off, ft = off+ptr, textAt(m.typ, ptr, length)
+		}
+		if m.lost {
+			ft = fetch.Type{Base: fetch.Hex, Size: 1, Layout: &fetch.Layout{Gone: fetch.OptimizedOut}}
 		}
 		if ft.Size == 0 {
 			l.More = true
@@ -67,13 +70,13 @@ func (f *frame) structType(t ctype, depth int) fetch.Type {
 	return out
 }
 
-// textAt is a string with its length: the word with its address.
+// textAt describes a string with a length. It is recorded as the word with its address.
 func textAt(t ctype, ptr, length int64) fetch.Type {
 	return fetch.Type{Base: fetch.String, Size: 8, Layout: &fetch.Layout{Name: t.name, Len: int(length - ptr)}}
 }
 
-// switched narrows the cases of variants to what the deciding member holds; with
-// none, or with several variant parts, all variants are shown.
+// switched narrows the cases of variants to what the deciding member can hold. Without a
+// deciding member, or with several variant parts, all variants are shown.
 func switched(l *fetch.Layout, tags int) {
 	if tags != 1 {
 		l.Switch = 0
@@ -89,8 +92,8 @@ func switched(l *fetch.Layout, tags int) {
 	}
 }
 
-// arrayType records an array: of numbers as the definition language's own, of
-// bytes of text as text, of others as words with a layout.
+// arrayType records an array: numbers as an array of the definition language, bytes of text as
+// text, and other elements as words with a layout.
 func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 	if depth > maxDepth || t.count <= 0 {
 		return fetch.Type{}
@@ -139,11 +142,11 @@ func (f *frame) arrayType(t ctype, depth int) fetch.Type {
 	return out
 }
 
-// maxDimensions bounds the dimensions of an array.
+// maxDimensions limits the dimensions of an array.
 const maxDimensions = 16
 
-// element is the type of an array's elements, and their distance in bytes. The
-// elements of an array of several dimensions are arrays.
+// element returns the type of an array's elements, and the distance between two of them in
+// bytes. The elements of an array of several dimensions are arrays.
 func (f *frame) element(t ctype) (elem ctype, stride int64) {
 	elem = f.resolve(t.elem)
 	next := f.dimension(t.entry, t.dim+1)

@@ -14,12 +14,12 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// maxNested bounds expressions that lead to expressions: a frame base, an
+// maxNested limits expressions that refer to other expressions, such as a frame base or an
 // implicit pointer's target.
 const maxNested = 8
 
-// hidesDictionary reports an instance of a generic Go function: it is passed a
-// dictionary, of which debug information doesn't tell.
+// hidesDictionary reports whether the function is an instance of a generic Go function. It is
+// passed a dictionary that debug information doesn't mention.
 func (f *frame) hidesDictionary() bool { return strings.Contains(f.fn.Name(), "go.shape.") }
 
 // placeOf finds where a variable is at the address.
@@ -28,7 +28,7 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		list := e.Locations(dwarf.AttrLocation)
 		switch {
 		case f.isResult(e):
-			return place{}, fmt.Errorf("%w at the function's entry: it is a result", fetch.ErrNoValue)
+			return place{}, fmt.Errorf("%w at the function's entry: it is a result; use a return probe (r)", fetch.ErrNoValue)
 		case f.unstored(e) && !f.isGoFunc():
 			if p, ok := f.stored(e); ok && !f.byStack(e) {
 				return p, nil
@@ -36,12 +36,11 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 			if f.keepsConvention() {
 				return f.byConvention(e)
 			}
-			return place{}, fmt.Errorf("%w at the function's entry: its frame is not made yet, and no other file calls it, so that how it is passed is not known%s",
-				fetch.ErrNoValue, f.later())
+			return place{}, unknown("it is not known how the parameter is passed: the frame does not exist yet at the function's entry, and no other file calls the function%s", f.later())
 		case f.isGoFunc() && f.hidesDictionary() && (f.unstored(e) || len(list) == 0):
-			return place{}, fmt.Errorf("%w at the function's entry: it is passed behind a dictionary%s", fetch.ErrNoValue, f.later())
+			return place{}, unknown("it is not known where it is at the function's entry: it is passed after the dictionary of a generic function%s", f.later())
 		case f.unstored(e), len(list) == 0 && f.isGoFunc():
-			// Unoptimized code: its place in the frame is not filled in yet.
+			// In unoptimized code, the parameter's place in the frame is not filled in yet.
 			return f.byConvention(e)
 		}
 	} else if p, ok := f.captured(e); ok {
@@ -60,12 +59,15 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		if f.atEntry() && f.keepsConvention() {
 			return f.byConvention(e)
 		}
-		return place{}, fmt.Errorf("%w at this address: the place that debug information has is not filled in", fetch.ErrNoValue)
+		return place{}, fmt.Errorf("%w at this address: its place is not filled in", fetch.ErrNoValue)
 	}
 	if f.isGoFunc() && f.atEntry() && f.ofFunction(e) && !f.hidesDictionary() && (p.kind == inPieces || errors.Is(err, fetch.ErrNoValue)) {
 		if q, cerr := f.byConvention(e); cerr == nil {
-			return q, nil // all of it, whatever the function uses
+			return q, nil // the whole parameter, also parts that the function doesn't use
 		}
+	}
+	if err == nil && f.outOfFrame(p) {
+		return place{}, fmt.Errorf("%w at this address: the function's frame does not exist yet, or no longer", fetch.ErrNoValue)
 	}
 	if err == nil && p.kind == inPieces && f.swapped(e) {
 		return f.byConvention(e)
@@ -90,9 +92,9 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 	return p, err
 }
 
-// swapped reports a parameter at the entry of which the location can't be trusted:
-// GCC exchanges the registers of an __int128 behind the entry, and gives the place
-// after that for all of the function.
+// swapped reports whether a parameter's location can't be trusted at the entry. GCC exchanges
+// the registers of an __int128 after the entry, but gives its later place for the whole
+// function.
 func (f *frame) swapped(e *debuginfo.Entry) bool {
 	if !f.atEntry() || !f.ofFunction(e) || f.isGoFunc() || f.isRustFunc() || !f.keepsConvention() {
 		return false
@@ -101,17 +103,17 @@ func (f *frame) swapped(e *debuginfo.Entry) bool {
 	return err == nil && t.kind == kindWideInt
 }
 
-// passedIn reports whether each register of q is passed what the convention says: some
-// of it is in the place's pieces, or code at the entry reads it. LLVM has callers in the
-// same file pass anything in a register that a function doesn't use, also where other
-// files may call it.
+// passedIn reports whether callers pass a value in each register of q, as the convention says.
+// It is so if the place's pieces mention the register, or code at the entry reads it. If a
+// function doesn't use a register, LLVM lets callers in the same file pass anything in it,
+// even if other files may call the function.
 func (f *frame) passedIn(e *debuginfo.Entry, p, q place) bool {
 	list := q.pieces
 	switch t, err := f.typeOf(e); {
 	case q.kind == isValue:
 		list = []piece{{0, 8, q}}
 	case q.kind == inMemory && (f.isRustFunc() || err == nil && t.kind != kindStruct):
-		// Its address, or what is on the stack, is one argument: passed if any of it is used.
+		// An address, or a value on the stack, is one argument. It is passed if any part of it is used.
 		return len(e.Locations(dwarf.AttrLocation)) > 0
 	}
 	code, _, _ := f.prologue()
@@ -123,16 +125,16 @@ func (f *frame) passedIn(e *debuginfo.Entry, p, q place) bool {
 	return true
 }
 
-// tellsOf reports whether some of a register's part of a value is in the place's pieces.
+// tellsOf reports whether the place's pieces have at least some of the part of a value that is
+// in reg.
 func (p place) tellsOf(reg piece) bool {
 	return reg.place.kind == isValue && slices.ContainsFunc(p.pieces, func(have piece) bool {
 		return have.place.kind == isValue && have.off < reg.off+reg.size && reg.off < have.off+have.size
 	})
 }
 
-// passedAnyway reports whether the place is the entry of a function that other
-// files may call: its parameters are passed by the convention. Of others compilers
-// leave some out.
+// passedAnyway reports whether the place is the entry of a function that other files may call.
+// Its parameters are passed by the convention. For other functions, compilers leave some out.
 func (f *frame) passedAnyway() bool {
 	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
 	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.called()
@@ -144,33 +146,36 @@ func (f *frame) called() bool {
 	return sym.Binding != symbols.Local && !strings.Contains(sym.Name, ".")
 }
 
-// unstored reports a parameter or local variable of unoptimized code: its place
-// in the frame, or its own register, is filled in by the prologue, or later.
+// unstored reports whether a variable belongs to unoptimized code that has not filled in its
+// place. The prologue, or later code, fills in the place in the frame or the variable's own
+// register.
 func (f *frame) unstored(e *debuginfo.Entry) bool {
 	list := e.Locations(dwarf.AttrLocation)
-	return len(list) == 1 && list[0].Everywhere() && (f.inFrame(list[0].Expr) || inKeptRegister(list[0].Expr))
+	if len(list) != 1 || !list[0].Everywhere() {
+		return false
+	}
+	for part := range partsOf(list[0].Expr) {
+		if f.inFrame(part) || inKeptRegister(part) {
+			return true
+		}
+	}
+	return false
 }
 
-// inKeptRegister reports a register that calls preserve: no parameter is passed in one,
-// so that the prologue has to fill it (C's register variables).
-func inKeptRegister(expr []byte) bool {
-	return len(expr) == 1 && expr[0] >= opReg0 && expr[0] < opReg0+16 && callersRegisters>>(expr[0]-opReg0)&1 != 0
-}
-
-// keepsConvention reports whether the function's parameters are passed by the
-// convention. GCC calls copies of functions (.isra) otherwise, without a result too. LLVM
-// leaves parameters out of functions that no other file calls, without a word.
+// keepsConvention reports whether the function's parameters are passed by the convention.
+// GCC's copies of functions (.isra) have a convention of their own, and may have no result.
+// LLVM omits parameters of functions that no other file calls, without saying so.
 func (f *frame) keepsConvention() bool {
 	return f.called() || f.isGNU() && !f.mayReturnNothing() || !f.fn.TellsTailCalls() && f.unoptimized()
 }
 
-// isGNU reports a function that GCC compiled.
+// isGNU reports whether GCC compiled the function.
 func (f *frame) isGNU() bool {
 	u := f.fn.Unit()
 	return strings.HasPrefix(u.Producer(), "GNU ")
 }
 
-// located finds the place that the entry's location names.
+// located returns the place that the entry's location describes.
 func (f *frame) located(e *debuginfo.Entry) (place, error) {
 	f.depth++
 	defer func() { f.depth-- }()
@@ -178,10 +183,10 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 		return place{}, errTooDeep
 	}
 	if _, ok := e.Val(dwarf.AttrLocation); !ok {
-		if p, ok := constantOf(e); ok {
+		if p, ok := constantOf(e); ok && (!e.Flag(dwarf.AttrDeclaration) || isConst(e)) {
 			return p, nil
 		}
-		if r, ok := e.RefTo(dwarf.AttrAbstractOrigin); ok { // of a static of an inlined function
+		if r, ok := e.RefTo(dwarf.AttrAbstractOrigin); ok { // the entry is a static variable of an inlined function
 			if o, ok := r.Entry(); ok {
 				if _, ok := o.Val(dwarf.AttrLocation); ok {
 					return f.located(&o)
@@ -194,11 +199,17 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 		if d, ok := f.definition(e); ok {
 			return f.located(&d)
 		}
-		return place{}, f.optimizedOut(nil)
+		if p, ok := f.linked(e); ok {
+			return p, nil
+		}
+		return place{}, f.undefinedVariable(e)
 	}
 	expr, list, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
 	if !ok {
 		return place{}, f.optimizedOut(list)
+	}
+	if len(list) == 1 && list[0].Everywhere() && f.acrossCalls(e, expr) {
+		return place{}, unknown("it is not known where it is: debug information places it in a register that calls here overwrite")
 	}
 	if off, ok := f.besideAligned(e); ok {
 		cfa, err := f.cfa()
@@ -207,7 +218,7 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 	x := evaluator{f: f, unit: e.Unit()}
 	p, err := x.location(expr)
 	if err == nil && f.language(*e).IsGo() && f.overwritten(p, list) {
-		return place{}, fmt.Errorf("%w at this address: the program has copied memory with its register", fetch.ErrNoValue)
+		return place{}, fmt.Errorf("%w at this address: the program has used its register to copy memory", fetch.ErrNoValue)
 	}
 	if err == nil {
 		p = f.written(e, p, list)
@@ -220,11 +231,11 @@ func (f *frame) definition(e *debuginfo.Entry) (debuginfo.Entry, bool) {
 	if !e.Flag(dwarf.AttrDeclaration) {
 		return debuginfo.Entry{}, false
 	}
-	d, ok := f.data.FindVariable(e.QualifiedName(), nil)
+	d, ok := f.data.FindDefinition(e)
 	return d, ok && d.Ref() != e.Ref()
 }
 
-// constantOf is a variable's constant value.
+// constantOf returns a variable's constant value.
 func constantOf(e *debuginfo.Entry) (place, bool) {
 	v, ok := e.Val(dwarf.AttrConstValue)
 	if !ok {
@@ -233,23 +244,22 @@ func constantOf(e *debuginfo.Entry) (place, bool) {
 	if v.IsBlock() || v.B != nil {
 		return place{kind: isBytes, bytes: v.B}, true
 	}
-	// The forms of fixed size have no sign: compilers write what is negative as
-	// sdata, and the type's size cuts the rest.
+	// Forms of a fixed size have no sign. Compilers write negative values as sdata, and
+	// the type's size cuts off the rest.
 	n, ok := v.Int()
 	return place{kind: isValue, sym: constant(uint64(n))}, ok
 }
 
-// inFrame reports an expression that names a place in the function's own frame,
-// which is filled in when the prologue is over. What lies at or above the
-// canonical frame address the caller has filled in, and other expressions tell
-// of registers as they are.
+// inFrame reports whether an expression names a place in the function's own frame, which has
+// its value only after the prologue. The caller has filled in places at or above the canonical
+// frame address. Other expressions describe registers as they are.
 func (f *frame) inFrame(expr []byte) bool {
 	if len(expr) == 0 {
 		return false
 	}
 	switch expr[0] {
 	case opFbreg, opCallFrameCFA:
-	case opBreg0 + 3, opBreg0 + 6, opBreg0 + 7: // rbx, rbp, rsp: LLVM's, in a frame that is aligned
+	case opBreg0 + 3, opBreg0 + 6, opBreg0 + 7: // rbx, rbp, rsp: LLVM's registers for an aligned frame
 		return true
 	default:
 		return false
@@ -259,7 +269,7 @@ func (f *frame) inFrame(expr []byte) bool {
 	if expr[0] == opFbreg {
 		base := f.fn.Locations(dwarf.AttrFrameBase)
 		if len(base) != 1 || len(base[0].Expr) != 1 || base[0].Expr[0] != opCallFrameCFA {
-			return true // counted from a register that the prologue changes
+			return true // the place counts from a register that the prologue changes
 		}
 		off = r.Sleb()
 	} else if r.Left() > 0 && r.U8() == opConsts {
@@ -268,8 +278,8 @@ func (f *frame) inFrame(expr []byte) bool {
 	return off < 0
 }
 
-// inPrologue says that a parameter of unoptimized code has not been stored yet,
-// or that there is no frame yet for a local variable.
+// inPrologue returns the error for a parameter of unoptimized code that has not been stored
+// yet, or for a local variable whose frame doesn't exist yet.
 func (f *frame) inPrologue(e *debuginfo.Entry) error {
 	if f.home != 0 {
 		return nil
@@ -281,15 +291,15 @@ func (f *frame) inPrologue(e *debuginfo.Entry) error {
 	end := f.prologueEnd(low)
 	if !ok || f.pc < low || f.pc >= end {
 		if f.ofFunction(e) && f.notStored(e) {
-			return fmt.Errorf("%w at this address: it is not stored into its frame yet", fetch.ErrNoValue)
+			return fmt.Errorf("%w at this address: it is not stored into the frame yet", fetch.ErrNoValue)
 		}
 		return nil
 	}
 	return fmt.Errorf("%w at this address: the function is not past its prologue; available from %s on", fetch.ErrNoValue, f.at(end))
 }
 
-// prologueEnd is the first address of a function at which the line table has a
-// second line, or says that the prologue ends.
+// prologueEnd returns the first address in a function at which the line table has a second
+// line, or at which it marks the end of the prologue.
 func (f *frame) prologueEnd(low uint64) uint64 {
 	u := f.fn.Unit()
 	t := u.Lines()
@@ -309,11 +319,11 @@ func (f *frame) prologueEnd(low uint64) uint64 {
 	return low
 }
 
-// cfa is the canonical frame address.
+// cfa returns the canonical frame address.
 func (f *frame) cfa() (sym, error) {
 	row, ok := f.module.File.Unwind().At(f.pc)
 	if !ok {
-		return sym{}, fmt.Errorf("no unwinding information for %s: %w", f.at(f.pc), fetch.ErrNoValue)
+		return sym{}, unknown("no unwinding information for %s", f.at(f.pc))
 	}
 	switch row.CFA.Kind {
 	case unwind.InRegister:
@@ -334,10 +344,10 @@ func (f *frame) cfa() (sym, error) {
 		}
 		return x.pop()
 	}
-	return sym{}, fmt.Errorf("the frame's address is %w", fetch.ErrNoValue)
+	return sym{}, unknown("the frame's address is not known")
 }
 
-// frameBase is what DW_OP_fbreg counts from.
+// frameBase returns the address that DW_OP_fbreg counts from.
 func (f *frame) frameBase() (sym, error) {
 	f.depth++
 	defer func() { f.depth-- }()
@@ -354,13 +364,12 @@ func (f *frame) frameBase() (sym, error) {
 		return sym{}, err
 	}
 	if p.kind != inMemory && p.kind != isValue {
-		return sym{}, fmt.Errorf("the frame base is %w", fetch.ErrNoValue)
+		return sym{}, unknown("the frame base is not known")
 	}
-	return p.sym, nil // a register's contents, or an address computed
+	return p.sym, nil // a register's contents, or a computed address
 }
 
-// dwarfRegister is a general register by its DWARF number (psABI x86-64,
-// figure 3.36).
+// dwarfRegister returns a general register by its DWARF number (psABI x86-64, figure 3.36).
 func dwarfRegister(n uint64) (fetch.Reg, bool) {
 	order := [...]fetch.Reg{fetch.AX, fetch.DX, fetch.CX, fetch.BX, fetch.SI, fetch.DI, fetch.BP, fetch.SP,
 		fetch.R8, fetch.R9, fetch.R10, fetch.R11, fetch.R12, fetch.R13, fetch.R14, fetch.R15, fetch.RegIP}
@@ -375,7 +384,7 @@ func dwarfRegister(n uint64) (fetch.Reg, bool) {
 	return 0, false
 }
 
-// registerPlace is a register as the place of a value.
+// registerPlace returns a register as the place of a value.
 func registerPlace(n uint64) (place, error) {
 	if r, ok := dwarfRegister(n); ok {
 		return place{kind: isValue, sym: register(r)}, nil
@@ -383,5 +392,5 @@ func registerPlace(n uint64) (place, error) {
 	if n >= 17 && n <= 32 {
 		return place{kind: isValue, sym: sym{src: fetch.Chain{Source: fetch.SourceXMM, Reg: fetch.Reg(n - 17)}}}, nil
 	}
-	return place{}, fmt.Errorf("it is in DWARF register %d, which is not recorded: %w", n, fetch.ErrNoValue)
+	return place{}, unknown("it is in DWARF register %d, which is not recorded", n)
 }

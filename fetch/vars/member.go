@@ -17,22 +17,22 @@ type member struct {
 	name   string
 	off    int64 // in bytes
 	typ    ctype
-	width  uint8 // of bitfields, in bits; off and bit are those of its container
+	width  uint8 // of bitfields, in bits; off and bit then describe the container
 	bit    uint8
-	base   bool // a base class, or what has no name: its members are the structure's
+	base   bool // a base class or a member without a name: its members count as the structure's
 	static debuginfo.Entry
 
 	inherited bool // of base: a base class
 
 	variant bool // in a variant part
-	tag     bool // of a variant part: tells which variant is there
-	isCase  bool // a variant, of the values cases; of none of them: of all others
-	lost    bool // a bitfield that can't be had, from a bit of the byte at off on
+	tag     bool // in a variant part: says which variant is there
+	isCase  bool // a variant, for the values in cases; without cases, for all other values
+	lost    bool // a bitfield at an unknown bit of the byte at off, which can't be read
 	cases   []uint64
 }
 
-// shown is the member's name in what is printed: of a base class <CLASS>, which
-// no member can be called.
+// shown returns the member's name as it is printed. A base class is <CLASS>, which no member
+// can be called.
 func (m *member) shown() string {
 	if m.name == "" && m.typ.entry.Unit() != nil && m.inherited {
 		return "<" + m.typ.name + ">"
@@ -47,12 +47,12 @@ const (
 	maxWork    = 20000
 )
 
-// maxInside bounds structures within structures: the standard libraries' classes are
-// made of a dozen base classes each.
+// maxInside limits structures within structures. The standard libraries' classes have a dozen
+// levels of base classes.
 const maxInside = 64
 
-// tooDeep reports structures that lie too deep in each other, of which the answer then
-// says that it was given up.
+// tooDeep reports whether structures are nested too deeply. The answer then says that it was
+// given up.
 func (f *frame) tooDeep(depth int) bool {
 	if depth > maxInside {
 		f.work = maxWork + 1
@@ -61,11 +61,11 @@ func (f *frame) tooDeep(depth int) bool {
 	return false
 }
 
-// errTooManyTypes says that an answer was given up: what it has of structures isn't all.
-var errTooManyTypes = errors.New("its type is made of more structures than are looked into")
+// errTooManyTypes says that an answer was given up, because it doesn't cover all structures.
+var errTooManyTypes = errors.New("its type consists of more structures than kprobe looks into")
 
-// members lists a structure's data members. Static ones have no offset, and
-// are only those that debug information defines. The list is kept: it isn't to be changed.
+// members lists a structure's data members. Static members have no offset, and only those are
+// listed that debug information defines. The list is cached: callers must not change it.
 func (f *frame) members(t ctype) []member {
 	if f.work++; t.kind != kindStruct || f.work > maxWork {
 		return nil
@@ -82,10 +82,10 @@ func (f *frame) members(t ctype) []member {
 	return list
 }
 
-// readMembers reads what members lists.
+// readMembers reads the list that members caches.
 func (f *frame) readMembers(t ctype) []member {
 	var out []member
-	bits := int64(0) // where the last bitfield ends
+	bits := int64(0) // the bit at which the last bitfield ends
 	for c := range t.entry.Children() {
 		if len(out) == maxMembers {
 			break
@@ -109,21 +109,22 @@ func (f *frame) readMembers(t ctype) []member {
 			if m.width != 0 {
 				bits = m.off*8 + int64(m.bit) + int64(m.width)
 			} else if !m.base && bits > m.off*8 && t.entry.Tag() != dwarf.TagUnionType {
-				// LLVM leaves the bits out of the place of a bitfield that is as wide as its type.
+				// If a bitfield is as wide as its type, LLVM omits the bits from its place.
 				m.lose()
 			}
 			m.within(t.size)
 			out = append(out, m)
 		}
 	}
+	f.loseShifted(t, out)
 	return out
 }
 
-// lose makes the member one whose value can't be had.
+// lose marks a member whose value can't be read.
 func (m *member) lose() { m.lost, m.typ = true, ctype{name: m.typ.name, size: m.typ.size} }
 
-// within makes the container of a bitfield one that the structure, of size bytes,
-// has all of: of a packed one the last may be smaller than the bitfield's type.
+// within makes a bitfield's container lie entirely in the structure, which has size bytes. In
+// a packed structure, the last container may be smaller than the bitfield's type.
 func (m *member) within(size int64) {
 	if m.width == 0 || m.off+m.typ.size <= size {
 		return
@@ -138,7 +139,7 @@ func (m *member) within(size int64) {
 	}
 }
 
-// reach is how many bytes from its place on the member needs.
+// reach returns how many bytes the member needs, from its place on.
 func (m *member) reach() int64 {
 	if m.width != 0 {
 		return (int64(m.bit) + int64(m.width) + 7) / 8
@@ -149,8 +150,8 @@ func (m *member) reach() int64 {
 // tagVariantPart holds the variants of Rust's enums.
 const tagVariantPart dwarf.Tag = 0x33
 
-// variants are the discriminant of a variant part, and the variants as
-// members with their own names.
+// variants returns the discriminant of a variant part, and the variants as members with their
+// own names.
 func (f *frame) variants(e debuginfo.Entry) []member {
 	var out []member
 	if r, ok := e.RefTo(dwarf.AttrDiscr); ok {
@@ -176,14 +177,14 @@ func (f *frame) variants(e debuginfo.Entry) []member {
 		}
 	}
 	if len(out) > 0 && out[0].tag && out[0].typ.size == 16 && !slices.ContainsFunc(out[1:], func(m member) bool { return !m.isCase }) {
-		// An enum with 128-bit numbers in it: the lower half tells.
+		// An enum with 128-bit numbers: the lower half decides.
 		out[0].typ = ctype{kind: kindUint, name: out[0].typ.name, size: 8, entry: out[0].typ.entry}
 	}
 	return out
 }
 
-// casesOf reads the values of the discriminant that mean a variant: one, a list,
-// or none for all that no other variant has. ok is false if they can't be told.
+// casesOf reads the values of the discriminant that mean a variant: one value, a list, or none
+// for the variant that stands for all other values. ok is false if they can't be read.
 func casesOf(v debuginfo.Entry) (ok bool, cases []uint64) {
 	if n, has := v.Val(dwarf.AttrDiscrValue); has {
 		u, isInt := n.Int()
@@ -193,7 +194,7 @@ func casesOf(v debuginfo.Entry) (ok bool, cases []uint64) {
 		if len(n.B) == 16 && binary.LittleEndian.Uint64(n.B[8:]) == 0 {
 			return true, []uint64{binary.LittleEndian.Uint64(n.B)}
 		}
-		return false, nil // of more than 8 bytes
+		return false, nil // the value has more than 8 bytes
 	}
 	_, list := v.Val(dwarf.AttrDiscrList)
 	return !list, nil
@@ -208,13 +209,13 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 	m.inherited = c.Tag() == dwarf.TagInheritance
 	m.base = m.inherited || m.name == ""
 	if n, ok := c.Int(attrAlignment); ok && n > 0 && m.typ.kind != kindStruct && m.typ.kind != kindArray && !f.isGNU() {
-		m.typ.align = n // that of a typedef
+		m.typ.align = n // the alignment of a typedef
 	}
 	if v, ok := c.Val(dwarf.AttrDataMemberLoc); ok {
 		n, isInt := v.Int()
 		if !isInt {
 			if n, isInt = constantOffset(v.B); !isInt {
-				return member{}, false // of a virtual base class
+				return member{}, false // a virtual base class
 			}
 		}
 		m.off = n
@@ -230,17 +231,17 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 	at := m.off * 8
 	if n, ok := c.Int(dwarf.AttrDataBitOffset); ok {
 		at = n
-	} else if n, ok := c.Int(dwarf.AttrBitOffset); ok { // from the highest bit
+	} else if n, ok := c.Int(dwarf.AttrBitOffset); ok { // counted from the highest bit
 		at += size*8 - n - width
 	}
 	if size > 8 || size&(size-1) != 0 || at < 0 {
 		return member{}, false
 	}
 	m.off = at / (size * 8) * size
-	if at%(size*8)+width > size*8 { // across containers, as packed structures have them
+	if at%(size*8)+width > size*8 { // it crosses containers, as in packed structures
 		m.off = at / 8
 		size = 8
-		if at%8+width > 64 { // in nine bytes
+		if at%8+width > 64 { // it needs nine bytes
 			m.lose()
 			return m, true
 		}
@@ -250,7 +251,8 @@ func (f *frame) member(c debuginfo.Entry) (member, bool) {
 	return m, true
 }
 
-// constantOffset reads the expression of an old compiler: DW_OP_plus_uconst N.
+// constantOffset reads the expression that old compilers write for an offset:
+// DW_OP_plus_uconst N.
 func constantOffset(b []byte) (int64, bool) {
 	r := dwread.At(b, 0)
 	if r.U8() != opPlusUconst {
@@ -260,8 +262,8 @@ func constantOffset(b []byte) (int64, bool) {
 	return int64(n), !r.Bad && r.Left() == 0 && n < 1<<40
 }
 
-// lookup finds a member by its name, also in base classes and in what has no
-// name; off is from the start of the structure.
+// lookup finds a member by its name, also in base classes and in members without a name. off
+// counts from the start of the structure.
 func (f *frame) lookup(t ctype, name string, depth int) (m member, off int64, ok bool) {
 	list := f.members(t)
 	for _, m := range list {
@@ -283,7 +285,7 @@ func (f *frame) lookup(t ctype, name string, depth int) (m member, off int64, ok
 	return member{}, 0, false
 }
 
-// memberNames lists what a structure has, for errors.
+// memberNames lists a structure's members; errors print it.
 func (f *frame) memberNames(t ctype, depth int) []string {
 	var out []string
 	for _, m := range f.members(t) {
@@ -297,8 +299,8 @@ func (f *frame) memberNames(t ctype, depth int) []string {
 	return out
 }
 
-// fieldType is the type of a member or of a whole value as it is recorded;
-// Size 0 is one that can't be.
+// fieldType returns how a member, or a whole value, is recorded. Size 0 means that it can't
+// be.
 func (f *frame) fieldType(t ctype, width, bit uint8, depth int) fetch.Type {
 	if f.isEmpty(t) {
 		return emptyType(t)

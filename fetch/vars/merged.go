@@ -13,26 +13,26 @@ import (
 
 // Functions that are one piece of code
 //
-// Linkers (--icf) and compilers (LLVM's mergefunc, GCC's -fipa-icf) make one of
-// functions whose instructions are the same, whatever types they are of. Which of
-// them was called nothing tells, so neither are their variables and types.
+// Linkers (--icf) and compilers (LLVM's mergefunc, GCC's -fipa-icf) merge functions whose
+// instructions are the same, whatever types they have. Nothing says which of them was
+// called, so their variables and types aren't known either.
 
-// mergedError says that code is that of several functions.
+// mergedError says that several functions share one piece of code.
 type mergedError struct{ one, other string }
 
 func (e *mergedError) Error() string {
-	return fmt.Sprintf("%s and %s are one piece of code, merged by the compiler or the linker: which of them is called, and so of what types its values are, "+
-		"can't be told; registers (%%di) can be had", e.one, e.other)
+	return fmt.Sprintf("%s and %s are one piece of code, merged by the compiler or the linker: it is not known which of them is called, so the types of its values "+
+		"aren't known either; fetch registers instead (%%di)", e.one, e.other)
 }
 
-// Unwrap gives fetch.ErrNoValue.
+// Unwrap returns fetch.ErrNoValue.
 func (e *mergedError) Unwrap() error { return fetch.ErrNoValue }
 
-// maxAliases bounds how many names of one function are looked at.
+// maxAliases limits how many names of one function are looked at.
 const maxAliases = 64
 
-// mergedWith is another function, of other parameters or results, that has the code
-// of this one; nil where there is none.
+// mergedWith returns an error that names another function with the same code, if it has other
+// parameters or another result. Otherwise it returns nil.
 func (f *frame) mergedWith() error {
 	low, ok := f.fn.EntryPC()
 	if !ok || f.isGoFunc() {
@@ -44,9 +44,9 @@ func (f *frame) mergedWith() error {
 		if s.Name == own.Name || bareSymbol(s) == bareSymbol(own) {
 			continue
 		}
-		// C has names for one function that are no other's (aliases); Rust has none.
+		// In C, a second name may be an alias for the same function. Rust has no aliases.
 		other := strings.HasPrefix(s.Name, "_Z") || strings.HasPrefix(s.Name, "_R") || f.isRustFunc()
-		// What GCC has merged it tells of as of a function without code.
+		// GCC describes a function that it has merged as one without code.
 		name, _, _ := strings.Cut(s.Name, ".") // f.lto_priv.0
 		for _, e := range f.data.FindFunctions(name) {
 			pc, ok := e.EntryPC()
@@ -64,7 +64,7 @@ func (f *frame) mergedWith() error {
 	return nil
 }
 
-// ownSymbol is the symbol that a function's entry names.
+// ownSymbol returns the symbol that a function's entry names.
 func ownSymbol(fn debuginfo.Entry, list []symbols.Symbol) symbols.Symbol {
 	for _, name := range [...]string{fn.LinkageName(), fn.Name()} {
 		if i := slices.IndexFunc(list, func(s symbols.Symbol) bool { return s.Name == name }); i >= 0 {
@@ -74,13 +74,14 @@ func ownSymbol(fn debuginfo.Entry, list []symbols.Symbol) symbols.Symbol {
 	return symbols.Symbol{Name: fn.Name()}
 }
 
-// bareSymbol is a symbol's name without what tells copies of one function apart.
+// bareSymbol returns a symbol's name without the suffix that distinguishes copies of a
+// function.
 func bareSymbol(s symbols.Symbol) string {
 	name, _, _ := strings.Cut(s.Demangled(), " [clone")
 	return name
 }
 
-// signature is a function's result, and its parameters with their names.
+// signature returns a function's result type, and its parameters with their names.
 func (f *frame) signature(fn debuginfo.Entry) string {
 	var b strings.Builder
 	if _, at, ok := fn.Chased(dwarf.AttrType); ok {
@@ -97,8 +98,8 @@ func (f *frame) signature(fn debuginfo.Entry) string {
 	return b.String()
 }
 
-// ofCall reports a parameter or variable of the function, or of what is inlined
-// around the address.
+// ofCall reports whether a parameter or variable belongs to the function, or to a function
+// inlined around the address.
 func (f *frame) ofCall(e *debuginfo.Entry) bool {
 	for i := range f.scopes {
 		for c := range f.scopes[i].Children() {

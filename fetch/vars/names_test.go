@@ -85,9 +85,9 @@ func TestExpressions(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"nope", "no variable nope in pointers (there are: c, text, numbers, raw, fn, sum"},
 		{"c->nope", "no nope in struct conn (there are: fd, name, peer, at"},
-		{"numbers[0].x", "is no structure"},
-		{"*c->fd", "is no pointer"},
-		{"*raw", "points to nothing that has a type"},
+		{"numbers[0].x", "is not a structure"},
+		{"*c->fd", "is not a pointer"},
+		{"*raw", "points to something without a type"},
 		{"c->hist[4]", "has no element 4"},
 		{"numbers[i]", "must be a constant"},
 		{"c->", "no  in struct conn"},
@@ -95,11 +95,11 @@ func TestExpressions(t *testing.T) {
 		{"(nope)c->fd", "no type nope"},
 		{"(conn*)raw->nope", "no nope in struct conn"},
 		{"(conn,nope)raw->fd", "no nope in struct conn"},
-		{"(conn,level)raw->fd", "is a bit field"},
-		{"(conn,next.fd)raw->fd", "behind a pointer"},
+		{"(conn,level)raw->fd", "is a bitfield"},
+		{"(conn,next.fd)raw->fd", "that a pointer leads to"},
 		{"(conn)*c", "not of the form"},
-		{"(conn)raw", "a cast is of addresses and integers"},
-		{"(int)c->rate", "a cast is of addresses and integers"},
+		{"(conn)raw", "only addresses and integers can"},
+		{"(int)c->rate", "only addresses and integers can"},
 		{"c)", "not of the form"},
 	} {
 		_, err := s.Variable(c.text)

@@ -1,6 +1,7 @@
 package vars
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +22,9 @@ func TestNotRecorded(t *testing.T) {
 	text := "typedef double four __attribute__((vector_size(32)));\n" +
 		"__attribute__((noinline)) double wide(four v, int n) { return v[0] + v[3] + n; }\n" +
 		"__attribute__((noinline)) int work(int n, int m) {\n" +
-		"int grid[n][m], row[n];\n" +
+		"extern int declared __attribute__((weak)); int grid[n][m], row[n];\n" +
 		"grid[1][1] = row[1] = n;\n" +
-		"return row[1] + grid[1][1];\n}\n" +
+		"return row[1] + grid[1][1] + (n > 100 ? declared : 0);\n}\n" +
 		"int main(int c, char **v) { four x = {1, 2, 3, c}; return work(c + 2, c + 3) + (int)wide(x, c); }\n"
 	if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -57,6 +58,12 @@ func TestNotRecorded(t *testing.T) {
 	}
 	if got := gone(locals.Variables(fetch.WhichLocals)); got != "grid " {
 		t.Errorf("of the locals %q can't be recorded", got)
+	}
+	if _, err := locals.Variable("grid[1][1]"); !errors.Is(err, fetch.ErrNoValue) || strings.Contains(err.Error(), "optimized out") {
+		t.Errorf("an element of rows whose size isn't known: %v", err)
+	}
+	if _, err := locals.Variable("declared"); !errors.Is(err, fetch.ErrNoValue) || strings.Contains(err.Error(), "optimized out") {
+		t.Errorf("a variable that is only declared: %v", err)
 	}
 	wide := scope(optimized, symbols.Place{Symbol: "wide"})
 	if got := gone(wide.Parameters()); got != "v " {

@@ -1,6 +1,6 @@
 package vars
 
-// Operations of expressions (DWARF 5, table 7.9; GNU's have numbers from 0xe0).
+// Operations of expressions (DWARF 5, table 7.9; GNU's operations have numbers from 0xe0).
 const (
 	opAddr          = 0x03
 	opDeref         = 0x06

@@ -6,9 +6,9 @@ import (
 	"kprobe/fetch"
 )
 
-// owning reports a type of Rust's of which a value has memory of its own, that a
-// function to which it is given may have freed when it returns. What is borrowed
-// (&str, &[T], and an Option of one) lives longer.
+// owning reports whether a value of a Rust type has memory of its own. A function that is
+// given such a value may have freed the memory by the time it returns. Borrowed values (&str,
+// &[T], and an Option of one) live longer.
 func owning(t fetch.Type) bool {
 	l := t.Layout
 	if l == nil {

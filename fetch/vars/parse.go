@@ -11,8 +11,8 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// parser reads an expression as C would: what follows a name binds before what
-// stands before it.
+// parser reads an expression as C does: what follows a name binds before what stands before
+// it.
 type parser struct {
 	f     *frame
 	s     string
@@ -64,7 +64,7 @@ func (p *parser) unary() (value, error) {
 	return p.postfix()
 }
 
-// fieldError tells a member that isn't there from one that is and has no value.
+// fieldError distinguishes a member that doesn't exist from one that exists and has no value.
 func fieldError(err error, at int) error {
 	var missing *NotFoundError
 	switch {
@@ -183,7 +183,7 @@ func (p *parser) primary() (value, error) {
 	return v, err
 }
 
-// packageName is the path of a Go function's package.
+// packageName returns the path of a Go function's package.
 func (f *frame) packageName() (string, bool) {
 	if !f.isGoFunc() {
 		return "", false
@@ -197,9 +197,9 @@ func (f *frame) packageName() (string, bool) {
 	return name[:slash+dot], true
 }
 
-// named finds a variable, or a member of *this, which hides variables outside of
-// functions. What the code sees comes first; the variables of functions that it is
-// inlined into, which it doesn't see, come last.
+// named finds a variable, or a member of *this, which hides variables outside of functions.
+// Variables that the code sees come first. The last ones are those of functions that the code
+// is inlined into, which it doesn't see.
 func (f *frame) named(name string) (value, error) {
 	seen, within := f.seen()
 	if e, ok := f.nameIn(seen, name); ok {
@@ -216,6 +216,9 @@ func (f *frame) named(name string) (value, error) {
 		return value{}, fmt.Errorf("%s: %w", name, f.optimizedOut(nil))
 	}
 	if e, ok := f.outside(name); ok {
+		if err := f.elsewhere(&e); err != nil {
+			return value{}, err
+		}
 		return f.load(e)
 	}
 	if pkg, ok := f.packageName(); ok {
@@ -274,7 +277,7 @@ func (f *frame) ofClass(name string) (value, bool) {
 	return v, err == nil
 }
 
-// asGNU writes the integers that a template is made of as GCC names them: long int.
+// asGNU writes the integer types in a template's name as GCC names them: long int.
 func asGNU(name string) string {
 	var b strings.Builder
 	for at := 0; at < len(name); {

@@ -10,12 +10,12 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// maxParts bounds what one variable is taken apart into.
+// maxParts limits the parts that one variable is split into.
 const maxParts = 64
 
-// parts takes a variable apart that lies in several places, as structures do
-// that are passed in registers: its members, by names that a definition takes
-// (list.len). What can't be had of it is left out; nothing at all is an error.
+// parts splits a variable that lies in several places, such as a structure in registers, into
+// its members. Their names are those that a definition accepts (list.len). Members that can't
+// be read are left out. If none can, that is an error.
 func (f *frame) parts(name string, v value) ([]fetch.Variable, error) {
 	p := partList{f: f}
 	if err := p.add(name, v, 0); err != nil {
@@ -31,7 +31,7 @@ type partList struct {
 	f       *frame
 	vars    []fetch.Variable
 	types   []ctype
-	missing error // of a part that can't be had
+	missing error // the error of a part that can't be read
 }
 
 func (p *partList) add(name string, v value, depth int) error {
@@ -43,7 +43,7 @@ func (p *partList) add(name string, v value, depth int) error {
 		return errPieces
 	}
 	if !p.f.asMembers(v.t) {
-		return errPieces // of an enum of Rust one variant is there
+		return errPieces // a Rust enum has only one of its variants at a time
 	}
 	for _, m := range p.f.members(v.t) {
 		if m.base && m.typ.kind == kindStruct {
@@ -96,7 +96,7 @@ func (f *frame) declaredParts(e debuginfo.Entry) ([]fetch.Variable, error) {
 	return f.parts(e.Name(), v)
 }
 
-// describeParts describes them.
+// describeParts describes the parts of such a variable.
 func (f *frame) describeParts(e debuginfo.Entry) (out []Description, ok bool) {
 	v, err := f.load(e)
 	if err != nil {

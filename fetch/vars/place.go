@@ -10,17 +10,17 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// place is where a value is: in memory at sym; in a register or computed,
-// being sym; in pieces; constant; or, of a pointer, nowhere but pointing to
-// something that is (DW_OP_implicit_pointer).
+// place is where a value is: in memory at sym; in a register, or computed, as sym; in pieces;
+// or constant. A pointer may be nowhere itself but point to something that has a place
+// (DW_OP_implicit_pointer).
 type place struct {
 	kind   placeKind
 	sym    sym
 	bytes  []byte
 	pieces []piece
-	target debuginfo.Ref // of what an implicit pointer points to
+	target debuginfo.Ref // what an implicit pointer points to
 	off    int64         // from the target's start, in bytes
-	// promoted says that a double lies there, of a float.
+	// promoted says that the value is a float, and a double lies at the place.
 	promoted bool
 }
 
@@ -35,14 +35,14 @@ const (
 	isNowhere
 )
 
-// piece is a part of a value, of size bytes from off on.
+// piece is a part of a value: size bytes from off on.
 type piece struct {
 	off, size int64
 	place     place
 }
 
-// partOf is where the part of a type at off of what is at a place is. Between the pieces
-// of a structure there may be holes: what pads it, or members that have no value.
+// partOf returns the place of the part at off, of type t, of a value at place p. There may be
+// holes between the pieces of a structure: padding, or members that have no value.
 func (f *frame) partOf(p place, off int64, t ctype) (place, error) {
 	if p.kind != inMemory && f.isEmpty(t) {
 		return place{kind: isBytes, bytes: []byte{}}, nil
@@ -56,7 +56,7 @@ func (f *frame) partOf(p place, off int64, t ctype) (place, error) {
 	return q, err
 }
 
-// some are the pieces that there are of a part.
+// some returns the existing pieces of a part.
 func (p place) some(off, size int64) place {
 	out := place{kind: inPieces}
 	for _, q := range p.pieces {
@@ -71,14 +71,14 @@ func (p place) some(off, size int64) place {
 	return out
 }
 
-// errPieces says what can't be recorded as one value.
-var errPieces = errors.New("lies in several places: ask for its members")
+// errPieces says that a value can't be recorded as one.
+var errPieces = errors.New("is stored in several places: fetch its members")
 
-// errWide says what of a wide vector register can't be had.
-var errWide = errors.New("lies in a vector register, of which the first 16 bytes are recorded: ask for an element in these")
+// errWide says which part of a wide vector register can't be recorded.
+var errWide = errors.New("is in a vector register, of which the first 16 bytes are recorded: fetch an element in these")
 
-// pieced is part for what lies across several pieces, or their ends: the pieces
-// of it, with offsets of its own. All of it must be there.
+// pieced is part for bytes that cross the ends of pieces. It returns the pieces of that part,
+// with offsets of their own. All of them must exist.
 func (p place) pieced(off, size int64) (place, error) {
 	out := place{kind: inPieces}
 	have := int64(0)
@@ -100,7 +100,7 @@ func (p place) pieced(off, size int64) (place, error) {
 	return out, nil
 }
 
-// incomplete reports a variable of which the location leaves pieces out.
+// incomplete reports whether the location of a variable omits pieces.
 func (f *frame) incomplete(e *debuginfo.Entry, p place) bool {
 	if p.kind != inPieces || len(p.pieces) == 0 {
 		return false
@@ -111,7 +111,7 @@ func (f *frame) incomplete(e *debuginfo.Entry, p place) bool {
 		slices.ContainsFunc(p.pieces, func(q piece) bool { return q.place.kind == isNowhere })
 }
 
-// part is where the part of size bytes at off of what is at the place is.
+// part returns the place of the size bytes at off of the value at a place.
 func (p place) part(off, size int64) (place, error) {
 	switch p.kind {
 	case inMemory:
@@ -132,7 +132,7 @@ func (p place) part(off, size int64) (place, error) {
 		return p, nil
 	case isBytes:
 		if off < 0 || size < 0 || off+size > int64(len(p.bytes)) {
-			return p, fmt.Errorf("its constant has %d bytes: %w", len(p.bytes), fetch.ErrNoValue)
+			return p, unknown("its constant has %d bytes", len(p.bytes))
 		}
 		p.bytes = p.bytes[off : off+size]
 		return p, nil
@@ -147,21 +147,21 @@ func (p place) part(off, size int64) (place, error) {
 	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
 }
 
-// halves are the two words of an xmm register.
+// halves returns the two words of an xmm register.
 func (p place) halves() place {
 	return place{kind: inPieces, pieces: []piece{{0, 8, p}, {8, 8, vectorHalf(int(p.sym.src.Reg))}}}
 }
 
-// tooWide says why more of a register can't be had: of those of vectors (AVX,
-// AVX-512) the lower 16 bytes are recorded.
+// tooWide returns the error for bytes of a register that can't be recorded. Of vector
+// registers (AVX, AVX-512), the lower 16 bytes are recorded.
 func (p place) tooWide() error {
 	if p.isXMM() {
 		return errWide
 	}
-	return fmt.Errorf("its register holds 8 bytes of it: %w", fetch.ErrNoValue)
+	return unknown("its register holds only 8 bytes of it")
 }
 
-// value is the 64 bits, of which size bytes count, that are at the place.
+// value returns the 64 bits at the place, of which size bytes count.
 func (p place) value(size int64) (sym, error) {
 	switch p.kind {
 	case inMemory:
@@ -170,7 +170,7 @@ func (p place) value(size int64) (sym, error) {
 		return p.sym, nil
 	case isBytes:
 		if int64(len(p.bytes)) < size {
-			return sym{}, fmt.Errorf("its constant has %d bytes of %d: %w", len(p.bytes), size, fetch.ErrNoValue)
+			return sym{}, unknown("its constant has %d bytes of %d", len(p.bytes), size)
 		}
 		var b [8]byte
 		copy(b[:], p.bytes)
@@ -185,29 +185,29 @@ func (p place) value(size int64) (sym, error) {
 		}
 		return q.value(size)
 	case isPointer:
-		return sym{}, fmt.Errorf("the pointer is %w, but what it points to is known: ask for that", fetch.ErrNoValue)
+		return sym{}, fmt.Errorf("the pointer is %w, but what it points to is available: fetch that", fetch.ErrNoValue)
 	}
 	return sym{}, fetch.ErrNoValue
 }
 
-// sym is a value in the making: a source and steps.
+// sym is a value under construction: a source and steps.
 type sym struct {
 	src   fetch.Chain
 	steps []fetch.Step
-	own   int     // steps that find the variable itself; what an address led to from there on is behind it
-	typ   numType // while an expression runs
+	own   int     // how many steps find the variable itself; later steps follow addresses in it
+	typ   numType // used while an expression is evaluated
 }
 
 func constant(v uint64) sym { return sym{src: fetch.Chain{Source: fetch.SourceImm, Imm: v}} }
 
 func register(r fetch.Reg) sym { return sym{src: fetch.Chain{Source: fetch.SourceReg, Reg: r}} }
 
-// isConst tells a value that is known already.
+// isConst returns the value if it is already known.
 func (s sym) isConst() (uint64, bool) {
 	return s.src.Imm, s.src.Source == fetch.SourceImm && len(s.steps) == 0
 }
 
-// isReg tells a value that is a register's.
+// isReg returns the register if the value is a register's contents.
 func (s sym) isReg() (fetch.Reg, bool) {
 	return s.src.Reg, s.src.Source == fetch.SourceReg && len(s.steps) == 0
 }
@@ -246,9 +246,9 @@ func (s sym) load(size uint8) sym {
 	return s.step(fetch.Step{Op: fetch.StepLoad, Imm: off, Size: size})
 }
 
-// chain is the fetch chain of a value that is the base of an address, and what
-// is to be added to it. Chains of loads alone are those that any definition
-// could have; others are computed.
+// chain returns the fetch chain of a value that is the base of an address, and the offset to
+// add to it. A chain that only loads is one that any definition can express. Other chains are
+// computed.
 func (s sym) chain() (fetch.Chain, int64) {
 	c := s.src
 	off := int64(0)
@@ -271,7 +271,7 @@ func (s sym) chain() (fetch.Chain, int64) {
 	return c, off
 }
 
-// whole is the chain whose value is all of it.
+// whole returns the chain that yields the complete value, without an offset to add.
 func (s sym) whole() fetch.Chain {
 	c, off := s.chain()
 	if off == 0 {

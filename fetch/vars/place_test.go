@@ -64,7 +64,14 @@ func TestPlaces(t *testing.T) {
 		{[]byte{opLit0 + 5, opStackValue, opPiece, 4, opImplicitValue, 1, 9, opPiece, 1}, "[0+4 is \\5][4+1 bytes 09]"},
 		{[]byte{opBreg0 + 7, 8, opPiece, 8, opPiece, 2}, "[0+8 at (%sp + 8)][8+2 nowhere]"},
 		{append(append(slices.Clone(ref), 2), opPiece, 8), "[0+8 " + at + "+2]"},
-		{[]byte{opEntryValue, 1, opReg0 + 5, opStackValue}, "is %di"}, // here is the entry
+		{[]byte{opReg0, opBitPiece, 16, 0, opReg0 + 1, opBitPiece, 8, 8}, "[0+2 is %ax][2+1 is (%dx >> 8)]"},
+		{[]byte{opReg0, opBitPiece, 8, 3, opBreg0 + 7, 8, opBitPiece, 16, 24}, "[0+1 is (%ax >> 3)][1+2 at (%sp + 11)]"},
+		{[]byte{opBreg0 + 7, 8, opBitPiece, 16, 4}, "[0+2 is (+8(%sp) >> 4)]"},
+		{[]byte{opReg0 + 17, opBitPiece, 32, 64}, "[0+4 is %xmm0, byte 8 on]"},
+		{[]byte{opReg0, opBitPiece, 1, 0, opReg0 + 1, opBitPiece, 15, 0, opReg0 + 2, opPiece, 4}, "[0+2 nowhere][2+4 is %cx]"},
+		{[]byte{opReg0, opBitPiece, 4, 0, opReg0 + 1, opPiece, 4}, "[0+4 nowhere][4+1 nowhere]"}, // bytes of bits alone
+		{[]byte{opReg0, opBitPiece, 16, 56, opBitPiece, 8, 0}, "[0+2 nowhere][2+1 nowhere]"},     // more than the register has
+		{[]byte{opEntryValue, 1, opReg0 + 5, opStackValue}, "is %di"},                            // here is the entry
 		{[]byte{opGNUEntryValue, 1, opReg0 + 5, opLit0 + 4, opPlus}, "at (%di + 4)"},
 		{[]byte{opEntryValue, 3, opGNUEntryValue, 1, opReg0 + 5, opStackValue}, "is %di"},
 		{[]byte{opCallFrameCFA, opStackValue}, "is (%sp + 8)"}, // before the first push
@@ -87,7 +94,6 @@ func TestRefusedPlaces(t *testing.T) {
 		deep = append([]byte{opEntryValue, byte(len(deep))}, deep...)
 	}
 	for name, code := range map[string][]byte{
-		"DW_OP_bit_piece":           {opReg0, opBitPiece, 4, 0},
 		"DW_OP_push_object_address": {0x97},
 		"DW_OP_call2":               {0x98, 0, 0},
 		"DW_OP_div":                 {opLit0 + 8, opLit0 + 2, 0x1b},
@@ -116,6 +122,8 @@ func TestRefusedPlaces(t *testing.T) {
 		"half a number":                {opPlusUconst, 0x80},
 		"a value that isn't there":     {opStackValue},
 		"bytes past the end":           {opImplicitValue, 200, 1},
+		"a bit piece of nothing":       {opReg0, opBitPiece, 0, 0},
+		"a bit piece of everything":    append(append([]byte{opReg0, opBitPiece}, binary.AppendUvarint(nil, 1<<63)...), 0),
 		"a piece of nothing":           {opReg0, opPiece, 0},
 		"a piece of everything":        append([]byte{opReg0, opPiece}, binary.AppendUvarint(nil, 1<<63)...),
 		"a pointer to no entry":        {opImplicitPtr, 0xff, 0xff, 0xff, 0x7f, 0},

@@ -4,17 +4,17 @@ import (
 	"kprobe/fetch"
 )
 
-// origin is where a register's value comes from: the register that held it at
-// the function's entry, a word of its caller's stack, or nowhere that is known.
+// origin says where a register's value comes from: a register at the function's entry, a
+// word of the caller's stack, or an unknown source.
 type origin uint8
 
 const (
 	fromNowhere origin = 0xff
-	fromXMM0    origin = 16 // and on, behind the general ones
-	fromStack   origin = 32 // and on: the words behind the return address
+	fromXMM0    origin = 16 // and following, after the general registers
+	fromStack   origin = 32 // and following: the words after the return address
 )
 
-// stackOrigin is what lies at a distance from the stack pointer of the entry.
+// stackOrigin returns the origin for the word at a distance from the entry's stack pointer.
 func stackOrigin(off int64) origin {
 	if n := off/8 - 1; off%8 == 0 && n >= 0 && n < int64(fromNowhere-fromStack) {
 		return fromStack + origin(n)
@@ -38,25 +38,25 @@ type frameWrite struct {
 	disp int64
 	size int64
 	from origin
-	push bool // which compilers make room with, too
+	push bool // by a push, with which compilers also make room
 }
 
-// prologueCode follows the registers of the entry through straight code, up to the
-// first instruction that it doesn't know (Intel SDM 2; opcodes are those that
-// compilers begin functions with).
+// prologueCode follows the registers of the entry through straight code, up to the first
+// instruction that it doesn't know (Intel SDM 2). It knows the opcodes with which compilers
+// begin functions.
 type prologueCode struct {
 	code   []byte
 	regs   [32]origin
 	writes []frameWrite
 
-	sp, bp           int64 // distances from the stack pointer of the entry
+	sp, bp           int64 // distances from the entry's stack pointer
 	spKnown, bpKnown bool
-	wroteSomewhere   bool // to an address that may be one of the frame's
+	wroteSomewhere   bool // to an address that may lie in the frame
 
-	used [32]bool // instructions read what the registers held at the entry
+	used [32]bool // whether instructions read the value that a register had at the entry
 }
 
-// reads reports whether an instruction reads a register of the entry.
+// reads reports whether an instruction reads a register's value from the entry.
 func (p *prologueCode) reads(at place) bool {
 	if at.isXMM() {
 		return p.used[int(fromXMM0)+int(at.sym.src.Reg)&15]
@@ -65,7 +65,7 @@ func (p *prologueCode) reads(at place) bool {
 	return ok && at.kind == isValue && r <= fetch.R15 && p.used[r]
 }
 
-// origin is what a register holds, for an instruction that reads it.
+// origin returns the origin of a register's value, and marks it as read by an instruction.
 func (p *prologueCode) origin(reg int) origin {
 	from := p.regs[reg]
 	if from < fromStack {
@@ -84,7 +84,7 @@ func (p *prologueCode) run() {
 	}
 }
 
-// write records a store of size bytes of a register.
+// write records that an instruction stores size bytes of a register.
 func (p *prologueCode) write(i *instruction, size int64, from origin) {
 	if i.inFrame {
 		p.writes = append(p.writes, frameWrite{i.base, i.disp, size, from, false})
@@ -93,8 +93,7 @@ func (p *prologueCode) write(i *instruction, size int64, from origin) {
 	}
 }
 
-// fromEntry is the distance from the stack pointer of the entry of what lies at
-// disp from rsp or rbp.
+// fromEntry converts disp from rsp or rbp to a distance from the entry's stack pointer.
 func (p *prologueCode) fromEntry(base fetch.Reg, disp int64) (int64, bool) {
 	switch {
 	case base == fetch.SP && p.spKnown:
@@ -105,8 +104,8 @@ func (p *prologueCode) fromEntry(base fetch.Reg, disp int64) (int64, bool) {
 	return 0, false
 }
 
-// read is where size bytes come from that are read from memory: what the code has
-// stored there, or the caller.
+// read returns the origin of size bytes that an instruction reads from memory: code has stored
+// them there, or the caller.
 func (p *prologueCode) read(i *instruction, size int64) origin {
 	at, known := p.fromEntry(i.base, i.disp)
 	if !i.inFrame || !known || p.wroteSomewhere {
@@ -139,7 +138,8 @@ func (p *prologueCode) moveSP(delta int64) {
 	}
 }
 
-// set gives a register another value; stores relative to it are then elsewhere.
+// set gives a register another value. If it is rsp or rbp, the places of stores relative to it
+// move.
 func (p *prologueCode) set(reg int, from origin) {
 	p.regs[reg] = from
 	if r := fetch.Reg(reg); r == fetch.SP || r == fetch.BP {
@@ -158,8 +158,8 @@ func (p *prologueCode) set(reg int, from origin) {
 	}
 }
 
-// untouched is where the caller has put what lies at a place of its own frame, if
-// no store has changed it.
+// untouched returns where the caller has put the value at a place of its own frame, if no
+// store has changed it.
 func (p *prologueCode) untouched(base fetch.Reg, disp, size int64) (origin, bool) {
 	at, known := p.fromEntry(base, disp)
 	if !known || at < 8 {
@@ -174,8 +174,8 @@ func (p *prologueCode) untouched(base fetch.Reg, disp, size int64) (origin, bool
 	return from, from != fromNowhere
 }
 
-// first is the first store to a byte of the frame, if it begins there with size
-// bytes or more.
+// first returns the origin of the first store to a place in the frame, if the store begins
+// there with size bytes or more.
 func (p *prologueCode) first(base fetch.Reg, disp, size int64) (origin, bool) {
 	for _, w := range p.writes {
 		if w.push || w.base != base || w.disp >= disp+size || w.disp+w.size <= disp {
@@ -186,7 +186,7 @@ func (p *prologueCode) first(base fetch.Reg, disp, size int64) (origin, bool) {
 	return fromNowhere, false
 }
 
-// touched reports a store to some of a place of the frame.
+// touched reports whether a store overlaps a place in the frame.
 func (p *prologueCode) touched(base fetch.Reg, disp, size int64) bool {
 	at, known := p.fromEntry(base, disp)
 	for _, w := range p.writes {

@@ -36,6 +36,13 @@ func TestPrologue(t *testing.T) {
 			t.Errorf("%s: from %d, %v; want %d", c.name, got, ok, c.want)
 		}
 	}
+	for code, reads := range map[string]bool{"31": false, "8944": false, "4801": false, "01c7": true} {
+		var p prologueCode
+		p.code, _ = hex.DecodeString(code)
+		if p.run(); p.used[fetch.AX] != reads {
+			t.Errorf("%s reads rax: %v", code, !reads)
+		}
+	}
 	var p prologueCode
 	p.code, _ = hex.DecodeString("4883ec20" + "c744243805000000")
 	p.run()

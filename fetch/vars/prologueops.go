@@ -6,16 +6,16 @@ import (
 	"kprobe/fetch"
 )
 
-// framePointer notes that rbp is made of rsp.
+// framePointer notes that rbp is set from rsp.
 func (p *prologueCode) framePointer(to, from int, i *instruction) {
 	if fetch.Reg(to) == fetch.BP && fetch.Reg(from) == fetch.SP && i.rex&8 != 0 {
 		p.bp, p.bpKnown = p.sp, p.spKnown
 	}
 }
 
-// step follows one instruction; false is the end.
+// step follows one instruction. It returns false at the end.
 func (p *prologueCode) step() bool {
-	i := &instruction{rest: p.code}
+	i, used := &instruction{rest: p.code}, p.used
 	op := i.take(1)[0]
 	for ; op == 0x66 || op == 0xf2 || op == 0xf3; op = i.take(1)[0] {
 		if op == 0x66 {
@@ -38,6 +38,9 @@ func (p *prologueCode) step() bool {
 		ok = p.oneByte(op, i)
 	}
 	p.code = i.rest
+	if i.malformed { // the code ends within the instruction
+		p.used = used
+	}
 	return ok && !i.malformed
 }
 
@@ -49,7 +52,7 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 		return true
 	case op == 0x90:
 		return true
-	case op == 0x24 || op == 0x3c || op == 0xa8: // and, cmp, test of al: and of a bool changes no bit of it
+	case op == 0x24 || op == 0x3c || op == 0xa8: // and, cmp, test of al; "and" of a bool doesn't change its bit
 		i.take(1)
 		p.origin(int(fetch.AX))
 		return true
@@ -132,14 +135,14 @@ func (p *prologueCode) oneByte(op byte, i *instruction) bool {
 			p.write(i, 8, fromNowhere)
 		case op == 0x80 && !i.byteRegister(i.rm):
 			p.regs[i.rm-4] = fromNowhere
-		case op == 0x80 && i.reg&7 == 4: // and of a bool, which changes no bit of it
+		case op == 0x80 && i.reg&7 == 4: // "and" of a bool, which doesn't change its bit
 		default:
 			p.set(i.rm, fromNowhere)
 		}
 		return true
 	case 0x31, 0x21, 0x01, 0x29, 0x09: // xor, and, add, sub, or
 		i.operands()
-		if i.mod != 3 || i.reg != i.rm { // of itself it makes 0, or changes no bit
+		if i.mod != 3 || i.reg != i.rm { // with itself as operand, it makes 0 or changes nothing
 			p.origin(i.reg)
 		}
 		if i.mod == 3 {

@@ -2,14 +2,13 @@ package vars
 
 import (
 	"debug/dwarf"
-	"fmt"
 	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
-// promoted reports a float that callers pass as a double: of a C function whose
+// promoted reports whether callers pass a float as a double, because the C function's
 // definition has no prototype.
 func (f *frame) promoted(t ctype) bool {
 	u := f.fn.Unit()
@@ -20,15 +19,15 @@ func (f *frame) promoted(t ctype) bool {
 	return !ok
 }
 
-// keepsPrototypes reports a compiler that says which functions have prototypes.
+// keepsPrototypes reports whether the compiler records which functions have prototypes.
 func (f *frame) keepsPrototypes() bool {
 	u := f.fn.Unit()
 	return f.isGNU() || strings.Contains(u.Producer(), "clang")
 }
 
-// doubled marks the place of a promoted parameter at the function's entry, where
-// debug information has the register in which a double is passed. Behind it the same
-// register may have either of the two, and debug information doesn't tell.
+// doubled marks the place of a promoted parameter at the function's entry, where debug
+// information has the register that passes a double. After the entry, the same register may
+// hold the double or the float, and debug information doesn't say which.
 func (f *frame) doubled(e *debuginfo.Entry, p place) (place, error) {
 	if p.kind != isValue || p.sym.src.Source != fetch.SourceXMM || len(p.sym.steps) != 0 {
 		return p, nil
@@ -45,5 +44,5 @@ func (f *frame) doubled(e *debuginfo.Entry, p place) (place, error) {
 	if err == nil && (q.kind != isValue || q.sym.src.Source != fetch.SourceXMM || q.sym.src.Reg != p.sym.src.Reg) {
 		return p, nil
 	}
-	return p, fmt.Errorf("%w at this address: its register has it as a float or, as it was passed, as a double", fetch.ErrNoValue)
+	return p, unknown("it is not known at this address whether its register has it as a float or, as it was passed, as a double")
 }

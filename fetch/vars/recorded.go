@@ -9,14 +9,14 @@ import (
 	"kprobe/fetch"
 )
 
-// variable is the value as a definition can record it.
+// variable returns the value in the form that a definition can record.
 func (v value) variable(name string) (fetch.Variable, error) {
 	out, err := v.recorded(name)
 	if err == nil && !v.behind && v.f.languageOf(v.t).IsRust() {
 		out.Owned = out.Owned || owning(out.Type)
 	}
 	if err == nil && v.f.work > maxWork {
-		v.f.contents = nil // some may lack what was not looked into
+		v.f.contents = nil // contents found before may be incomplete
 		return out, errTooManyTypes
 	}
 	return out, err
@@ -36,7 +36,7 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 			return textVariable(out, ptr, length), nil
 		}
 	}
-	if v.f.isEmpty(v.t) || v.f.hasNone(v.t) && v.f.inStack(v.p) && !v.behind { // behind a pointer there may be some
+	if v.f.isEmpty(v.t) || v.f.hasNone(v.t) && v.f.inStack(v.p) && !v.behind { // a pointer may lead to an array that has elements
 		out.Type, out.Chain = emptyType(v.t), fetch.Chain{Source: fetch.SourceImm}
 		out.Type.Count = 0
 		return out, nil
@@ -86,7 +86,7 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 		return out, v.unbounded(name)
 	}
 	if out.Type.Size == 0 {
-		return out, fmt.Errorf("values of type %s can't be recorded: ask for a part of it", v.t)
+		return out, fmt.Errorf("values of type %s can't be recorded: fetch a part of it", v.t)
 	}
 	p := v.p
 	if p.kind == inPieces {
@@ -106,10 +106,10 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 		out.Chain, out.Off = p.sym.chain()
 		out.Own = p.sym.own
 		if elem := out.Type.Elem(); out.Type.Count != 0 && elem.Size == 1 && v.t.kind == kindArray {
-			out.Max = int(min(v.t.count, 1<<30)) // bytes that a definition may call a text
+			out.Max = int(min(v.t.count, 1<<30)) // a definition may use these bytes as text
 		}
 	case v.t.kind != kindArray && out.Type.Count == 1 && int64(out.Type.Size) == v.t.size && out.Type.Layout != nil && p.kind == isValue && p.sym.src.Source != fetch.SourceXMM:
-		// A structure in a register: one word, whose bytes are the members'.
+		// A structure in a register is one word, which has the members' bytes.
 		out.Type.Count = 0
 		out.Chain, out.Own = p.sym.whole(), p.sym.own
 	case out.Type.Count != 0:
@@ -131,8 +131,8 @@ func textVariable(out fetch.Variable, ptr, length sym) fetch.Variable {
 	return out
 }
 
-// isText reports a pointer to characters. unsigned char * is one too, as many
-// libraries' texts are; under another name (uint8_t) they are bytes.
+// isText reports whether a pointer leads to text. unsigned char * counts as text, because many
+// libraries use it so. Under another name (uint8_t) it leads to bytes.
 func (f *frame) isText(t ctype) bool {
 	if t.elem.IsZero() || t.stars > 0 {
 		return false
@@ -141,7 +141,7 @@ func (f *frame) isText(t ctype) bool {
 	return e.size == 1 && (e.kind == kindChar || e.kind == kindUint && !e.alias && e.entry.Name() == "unsigned char")
 }
 
-// ownsText reports a type of texts whose destructor frees the bytes.
+// ownsText reports whether a type holds a text that its destructor frees.
 func ownsText(name string) bool {
 	return name == "String" || name == "OsString" || name == "PathBuf" || strings.HasPrefix(name, "basic_string<")
 }
@@ -150,7 +150,7 @@ func hasAnyPrefix(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-// text finds where a string of Go, Rust or C++ has its bytes and their number.
+// text finds the address and the length of a string of Go, Rust or C++.
 func (v value) text() (ptr, length sym, ok bool) {
 	var data, count []string
 	switch name := v.t.entry.Name(); {
@@ -172,7 +172,7 @@ func (v value) text() (ptr, length sym, ok bool) {
 			return sym{}, sym{}, false
 		}
 		data, count = []string{"inner", "inner", "buf"}, []string{"inner", "inner", "len"}
-		if name == "PathBuf" { // an OsString
+		if name == "PathBuf" { // it wraps an OsString
 			data, count = append([]string{"inner"}, data...), append([]string{"inner"}, count...)
 		}
 	default:
@@ -207,7 +207,7 @@ func (v value) text() (ptr, length sym, ok bool) {
 	return ptr, length, ok
 }
 
-// firstPointer is the member of a wrapper that holds its pointer.
+// firstPointer returns the member of a wrapper that holds its pointer.
 func (v value) firstPointer() (value, bool) {
 	for _, name := range [...]string{"inner", "ptr", "pointer", "__0", "data_ptr"} {
 		if w, err := v.field(name); err == nil && (w.t.kind == kindStruct || w.t.kind == kindPointer) {

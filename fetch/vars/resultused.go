@@ -1,16 +1,15 @@
 package vars
 
 import (
-	"fmt"
 	"slices"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
 )
 
-// checkReturned is an error for a result that LLVM may have left out: of a function that
-// no other file calls it returns nothing, or not all, where no call uses it, and debug
-// information does not say so. A call that reads the registers shows that they are set.
+// checkReturned returns an error if LLVM may have omitted a result. A function that no other
+// file calls returns nothing, or only a part, if no call uses the rest, and debug information
+// doesn't say so. A call that reads the registers proves that they are set.
 func (f *frame) checkReturned(p place) error {
 	if f.isGNU() || f.called() || !f.fn.TellsTailCalls() || f.resultRead(p) {
 		return nil
@@ -19,15 +18,14 @@ func (f *frame) checkReturned(p place) error {
 }
 
 func (f *frame) unusedResult() error {
-	return fmt.Errorf("%w: no other file calls %s, and no call is known that uses its result, so that the compiler may have left some of it out; probe a line of the caller behind the call, or fetch registers (%%ax, %%dx)",
-		fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name))
+	return unknown("no other file calls %s, and no known call uses its result, so the compiler may have left some of it out; probe a line of the caller after the call, or fetch registers (%%ax, %%dx)",
+		nameOf(f.fn, f.scope.site.Name))
 }
 
-// maxCallsRead bounds the calls of a function that are looked at.
+// maxCallsRead limits how many calls of the function are examined.
 const maxCallsRead = 256
 
-// resultRead reports whether calls of the function read all the registers that a result
-// is in.
+// resultRead reports whether calls of the function read all registers that hold a result.
 func (f *frame) resultRead(p place) bool {
 	own := f.fn.Same()
 	var returns []uint64
@@ -39,8 +37,8 @@ func (f *frame) resultRead(p place) bool {
 	return f.readBehind(returns, p)
 }
 
-// readBehind reports whether code that calls return to reads all the registers that a
-// result is in.
+// readBehind reports whether the code to which calls return reads all registers that hold a
+// result.
 func (f *frame) readBehind(returns []uint64, p place) bool {
 	want := []place{p}
 	switch p.kind {
@@ -49,7 +47,7 @@ func (f *frame) readBehind(returns []uint64, p place) bool {
 		for _, part := range p.pieces {
 			want = append(want, part.place)
 		}
-	case inMemory: // at the address that is returned
+	case inMemory: // the function returns the address
 		want = []place{{kind: isValue, sym: register(fetch.AX)}}
 	}
 	for _, at := range returns[:min(len(returns), maxCallsRead)] {
@@ -67,8 +65,9 @@ func (f *frame) readBehind(returns []uint64, p place) bool {
 	return len(want) == 0
 }
 
-// checkRustReturned is checkReturned for Rust, whose debug information has no calls: they
-// are found in the code. What other code has the address of returns what it says.
+// checkRustReturned is checkReturned for Rust, whose debug information lists no calls. The
+// code is searched for them. If other code has the function's address, the function returns
+// what its type says.
 func (f *frame) checkRustReturned(p place) error {
 	low, _ := f.fn.EntryPC()
 	file := f.module.File
@@ -85,8 +84,8 @@ func (f *frame) checkRustReturned(p place) error {
 	return f.unusedResult()
 }
 
-// readsPart is reads, also for vectors and for the x87's registers: what takes a result
-// from these follows the call at once.
+// readsPart is reads, also for vector and x87 registers. Code that takes a result from those
+// follows the call immediately.
 func (p *prologueCode) readsPart(text []byte, at place) bool {
 	if src := at.sym.src; at.kind == isValue && src.Source == fetch.SourceVector {
 		if src.Reg < 16 {
@@ -97,7 +96,8 @@ func (p *prologueCode) readsPart(text []byte, at place) bool {
 	return p.reads(at)
 }
 
-// takesX87 reports an instruction that uses what the x87's stack has, and doesn't load it.
+// takesX87 reports whether an instruction uses a value on the x87's stack, and doesn't load
+// one.
 func takesX87(code []byte) bool {
 	if len(code) < 2 || code[0] < 0xd8 || code[0] > 0xdf {
 		return false

@@ -14,18 +14,23 @@ import (
 
 // How Rust passes values
 //
-// Rust's own convention is not C's, and is no promise. What rustc does on x86-64
-// (rustc_ty_utils, abi.rs, fn_abi_adjust_for_abi; rustc_abi, layout.rs), as compilers
-// from oldestRust to newestRust do it: a value that is one number or two is passed as
-// these numbers are, each in a register of its own, repr(C) or not; another of up to
-// 8 bytes as one whole number; what is larger by its address. Whether a value is two
-// numbers is known by where they are, and of an enum by its variants: all of them have
-// the same one number beside the tag, or one has two, of which one is the tag, and the
-// others nothing. What is not known so has no value at a function's entry or return.
+// Rust's own convention differs from C's and may change. The compilers from oldestRust to
+// newestRust do the following on x86-64 (rustc_ty_utils, abi.rs, fn_abi_adjust_for_abi;
+// rustc_abi, layout.rs):
+//
+//   - A value that consists of one or two numbers is passed as these numbers, each in a
+//     register of its own, repr(C) or not.
+//   - Another value of up to 8 bytes is passed as one whole number.
+//   - A larger value is passed by its address.
+//
+// Whether a value consists of two numbers follows from their places. An enum does in two cases:
+// all variants have the same one number beside the tag; or one variant has two numbers, of which
+// one is the tag, and the others have nothing. If this isn't known, the value can't be read at
+// the function's entry or return.
 
-// The minor versions of rustc 1 whose convention is known; from pairsOfKinds on numbers
-// of different kinds, as an integer and a pointer, in different variants are the same
-// number, as they were not up to singleKinds.
+// The minor versions of rustc 1 whose convention is known. From pairsOfKinds on, numbers of
+// different kinds in different variants, such as an integer and a pointer, count as the same
+// number. Up to singleKinds they didn't.
 const (
 	oldestRust   = 63
 	singleKinds  = 77
@@ -43,7 +48,7 @@ const (
 	shapeAddress
 )
 
-// rustShape tells how Rust passes a parameter, or a result where e is nil.
+// rustShape returns how Rust passes a parameter; if e is nil, how it returns a result.
 func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
 	switch {
 	case t.size == 0:
@@ -81,7 +86,7 @@ func (f *frame) rustShape(t ctype, e *debuginfo.Entry) (shape, []leaf) {
 	return shapeAddress, nil
 }
 
-// callers reports a place that the function's caller has filled in.
+// callers reports whether the function's caller has filled in a place.
 func (f *frame) callers(p place) bool {
 	row, ok := f.module.File.Unwind().At(f.pc)
 	if !ok || row.CFA.Kind != unwind.InRegister || !f.inStack(p) || len(p.sym.steps) != 1 {
@@ -91,8 +96,8 @@ func (f *frame) callers(p place) bool {
 	return ok && r == p.sym.src.Reg && int64(p.sym.steps[0].Imm) >= row.CFA.Off
 }
 
-// rustVersion is the minor version of the rustc 1 that made the function's unit; 0 is
-// another compiler.
+// rustVersion returns the minor version of the rustc 1 that compiled the function's unit. It
+// is 0 for other compilers.
 func (f *frame) rustVersion() int {
 	_, version, ok := strings.Cut(f.fn.Unit().Producer(), "rustc version 1.")
 	version, _, _ = strings.Cut(version, ".")
@@ -103,8 +108,8 @@ func (f *frame) rustVersion() int {
 	return n
 }
 
-// addressed reports a parameter of which the frame, or at the entry a register,
-// has the address: its location loads it, or counts from that register.
+// addressed reports whether the frame, or a register at the entry, has a parameter's address:
+// the location loads that address, or counts from that register.
 func (f *frame) addressed(e *debuginfo.Entry) bool {
 	for _, l := range e.Locations(dwarf.AttrLocation) {
 		r := dwread.At(l.Expr, 0)
@@ -129,8 +134,8 @@ func (f *frame) addressed(e *debuginfo.Entry) bool {
 	return false
 }
 
-// isParameterRegister reports a DWARF register that the psABI passes parameters
-// in: an address there is the caller's.
+// isParameterRegister reports whether the psABI passes parameters in a DWARF register. An
+// address in such a register comes from the caller.
 func isParameterRegister(n uint8) bool {
 	switch n {
 	case 5, 4, 1, 2, 8, 9: // di, si, dx, cx, r8, r9
@@ -139,7 +144,7 @@ func isParameterRegister(n uint8) bool {
 	return false
 }
 
-// spColumn is the stack pointer's DWARF number.
+// spColumn is the DWARF number of the stack pointer.
 const spColumn = 7
 
 // numbers takes a place for each number of a value.
@@ -159,7 +164,7 @@ func (a *allocator) numbers(list []leaf) place {
 	return place{kind: inPieces, pieces: out}
 }
 
-// isRustFunc reports a function of Rust.
+// isRustFunc reports whether the function is Rust's.
 func (f *frame) isRustFunc() bool {
 	u := f.fn.Unit()
 	return u.Language().IsRust()
@@ -167,23 +172,23 @@ func (f *frame) isRustFunc() bool {
 
 // rustPlace finds a parameter of a Rust function at its entry.
 func (f *frame) rustPlace(e *debuginfo.Entry) (place, error) {
-	unknown := func(what string, t ctype) (place, error) {
-		return place{}, fmt.Errorf("%w at the function's entry: how Rust %s a %s is not known%s", fetch.ErrNoValue, what, t, f.later())
+	unclear := func(what string, t ctype) (place, error) {
+		return place{}, unknown("it is not known how Rust %s a %s%s", what, t, f.later())
 	}
 	as := f.convention()
 	b, odd := f.startBoth()
 	if odd != nil {
-		return unknown("returns", *odd)
+		return unclear("returns", *odd)
 	}
 	return f.passed(e, func(c *debuginfo.Entry, t ctype) (place, error) {
 		s, byRust, byC, err := b.next(c, t)
 		switch {
 		case s == shapeUnknown:
-			return unknown("passes", t)
+			return unclear("passes", t)
 		case err != nil || c.Ref() != e.Ref():
 			return byRust, err
 		case s == shapeNothing:
-			return place{}, fmt.Errorf("a %s has no bytes: %w", t, fetch.ErrNoValue)
+			return place{}, unknown("a %s has no bytes", t)
 		case as == asRust || samePlace(byRust, byC, t.size):
 			return byRust, nil
 		case as == asC && !isUnknown(f.classify(t)):
@@ -193,7 +198,7 @@ func (f *frame) rustPlace(e *debuginfo.Entry) (place, error) {
 	})
 }
 
-// later says where a function is past its prologue.
+// later says where the function's prologue is over.
 func (f *frame) later() string {
 	low, ok := f.fn.EntryPC()
 	if end := f.prologueEnd(low); ok && end > low {
@@ -202,7 +207,7 @@ func (f *frame) later() string {
 	return ""
 }
 
-// rustResult is where a Rust function's result is when it returns.
+// rustResult returns where a Rust function's result is when it returns.
 func (f *frame) rustResult(t ctype) (place, error) {
 	s, list := f.rustShape(t, nil)
 	var p place
@@ -215,12 +220,12 @@ func (f *frame) rustResult(t ctype) (place, error) {
 	case shapeNothing:
 		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	default:
-		return place{}, fmt.Errorf("how Rust returns a %s is not known: %w", t, fetch.ErrNoValue)
+		return place{}, unknown("it is not known how Rust returns a %s", t)
 	}
 	if !f.unoptimized() {
-		if s == shapeAddress { // which LLVM doesn't return, other than C's convention
-			return place{}, fmt.Errorf("%w: no other file calls %s, and a function in the same file may return a %s without its address; probe a line of the caller behind the call",
-				fetch.ErrNoValue, nameOf(f.fn, f.scope.site.Name), t)
+		if s == shapeAddress { // unlike in C's convention, LLVM doesn't return the address
+			return place{}, unknown("no other file calls %s, and a function in the same file may return a %s without its address; probe a line of the caller after the call",
+				nameOf(f.fn, f.scope.site.Name), t)
 		}
 		if err := f.checkRustReturned(p); err != nil {
 			return place{}, err
@@ -229,9 +234,9 @@ func (f *frame) rustResult(t ctype) (place, error) {
 	return f.resultAs(t, p)
 }
 
-// unoptimized reports a function that returns as the convention says: other files
-// may call it, or it is not optimized. Its parameters are then stored in its
-// frame, nothing is inlined, and no variable changes its place.
+// unoptimized reports whether the function returns as the convention says: other files may
+// call it, or it isn't optimized. In unoptimized code, parameters are stored in the frame,
+// nothing is inlined, and no variable changes its place.
 func (f *frame) unoptimized() bool {
 	if f.called() {
 		return true
@@ -249,8 +254,8 @@ func (f *frame) unoptimized() bool {
 	return stored > 0 && !f.optimized(f.fn, 0)
 }
 
-// optimized reports a function, or block, with something inlined, or variables
-// that change their places.
+// optimized reports whether a function, or a block, has something inlined, or variables that
+// change their places.
 func (f *frame) optimized(e debuginfo.Entry, depth int) bool {
 	if depth > maxDepthOfBlocks {
 		return true
@@ -272,5 +277,5 @@ func (f *frame) optimized(e debuginfo.Entry, depth int) bool {
 	return false
 }
 
-// maxDepthOfBlocks bounds blocks within blocks.
+// maxDepthOfBlocks limits nested blocks.
 const maxDepthOfBlocks = 64

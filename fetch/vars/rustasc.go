@@ -2,7 +2,6 @@ package vars
 
 import (
 	"debug/dwarf"
-	"fmt"
 	"slices"
 
 	"kprobe/fetch"
@@ -11,11 +10,12 @@ import (
 
 // Rust's functions that C calls
 //
-// Debug information doesn't tell extern "C" functions from others. Where a parameter would
-// lie elsewhere by the other convention, the code that stores it tells; else a function
-// with a plain name, which C can call, has a value of what both put in the same place.
+// Debug information doesn't tell extern "C" functions from others. If the two conventions pass
+// a parameter in different places, the code that stores it decides. If that decides nothing, a
+// function with a plain name, which C can call, has only those values that both conventions
+// pass in the same place.
 
-// called is by which convention a function of Rust is.
+// calledAs is the convention by which a Rust function is called.
 type calledAs uint8
 
 const (
@@ -30,7 +30,8 @@ type bothWays struct {
 	rust, c allocator
 }
 
-// startBoth is before the first parameter; unknown is a result of which Rust's way isn't known.
+// startBoth begins before the first parameter. unknown is the result's type if it isn't known
+// how Rust returns it.
 func (f *frame) startBoth() (b bothWays, unknown *ctype) {
 	b = bothWays{f, systemV(), systemV()}
 	t, ok := f.resultType()
@@ -70,7 +71,7 @@ func (b *bothWays) next(e *debuginfo.Entry, t ctype) (s shape, rust, c place, er
 	return s, rust, c, err
 }
 
-// convention is by which the function is called, as far as that is known.
+// convention returns the convention by which the function is called, as far as it is known.
 func (f *frame) convention() calledAs {
 	unknown := asRust
 	if f.fn.LinkageName() == "" {
@@ -98,7 +99,7 @@ func (f *frame) convention() calledAs {
 		}
 		at, ok := f.stored(&e)
 		if s == shapeAddress && !f.addressed(&e) {
-			// Of an address on the stack LLVM gives the place as the value's own.
+			// If the address is on the stack, LLVM gives its place as the value's own.
 			if at, ok = f.leftInCallers(&e, t); ok && onStack(rust, at) {
 				if !samePlace(c, at, t.size) {
 					return asRust
@@ -116,7 +117,7 @@ func (f *frame) convention() calledAs {
 	return unknown
 }
 
-// leftInCallers is the place of a parameter that is where the caller has put it.
+// leftInCallers returns the place of a parameter that is still where the caller has put it.
 func (f *frame) leftInCallers(e *debuginfo.Entry, t ctype) (place, bool) {
 	code, end, known := f.prologue()
 	s, address, ok := f.frameStore(e, &code, end)
@@ -127,7 +128,7 @@ func (f *frame) leftInCallers(e *debuginfo.Entry, t ctype) (place, bool) {
 	return from.place(), ok
 }
 
-// onStack reports an address that lies at a place.
+// onStack reports whether p is the value whose address lies at place at.
 func onStack(p, at place) bool {
 	if p.kind != inMemory || len(p.sym.steps) == 0 {
 		return false
@@ -138,12 +139,12 @@ func onStack(p, at place) bool {
 	return last.Op == fetch.StepLoad && samePlace(place{kind: inMemory, sym: s.add(int64(last.Imm))}, at, 8)
 }
 
-// unlikeC says that a convention is not known.
+// unlikeC returns the error for a value whose convention isn't known.
 func unlikeC(does string, t ctype) error {
-	return fmt.Errorf(`%w: Rust %s a %s not as C does, and whether the function is extern "C" is not told`, fetch.ErrNoValue, does, t)
+	return unknown(`Rust %s a %s differently from C, and debug information doesn't say whether the function is extern "C"`, does, t)
 }
 
-// resultAs is where a result is by the convention of the function, given its place by Rust's.
+// resultAs returns where a result is by the function's convention, given its place by Rust's.
 func (f *frame) resultAs(t ctype, rust place) (place, error) {
 	as := f.convention()
 	if as == asRust {
@@ -163,7 +164,7 @@ func (f *frame) resultAs(t ctype, rust place) (place, error) {
 	return place{}, unlikeC("returns", t)
 }
 
-// samePlace reports whether all that a place has is at another place too.
+// samePlace reports whether two places agree, as far as p says where the value is.
 func samePlace(p, q place, size int64) bool {
 	list := p.pieces
 	if p.kind != inPieces {

@@ -6,8 +6,8 @@ import (
 	"kprobe/fetch"
 )
 
-// rustContent fills in the content of a type of Rust's std. Its structures' names
-// are std's own and may change with any version: what isn't found is no container.
+// rustContent fills in the content of a type of Rust's std. The names of structures are std's
+// own and may change with any version. A type whose parts aren't found is no container.
 func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 	full := t.entry.Name()
 	name := lastName(full)
@@ -18,7 +18,7 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 		}
 		to := f.whole(f.resolve(t.elem))
 		if _, _, isText := f.textParts(to); name != "Box" && !isText && f.container(to) == nil {
-			return false // a reference to anything else is an address
+			return false // other references are printed as addresses
 		}
 		c.Kind, c.Ptr, c.Elem = fetch.ContentPointer, word(0), f.elem(to)
 		return c.Elem != nil
@@ -27,7 +27,7 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 		return false
 	}
 	if _, _, isText := f.textParts(t); isText {
-		return false // printed as what it says
+		return false // it is printed as its text
 	}
 	if _, ok := v.follow("data_ptr"); ok {
 		return f.rustSlice(v, c)
@@ -56,9 +56,9 @@ func (f *frame) rustContent(t ctype, c *fetch.Content) bool {
 	return false
 }
 
-// ofUnsized tells what a pointer, a Box, an Rc or an Arc that has a length leads to, by
-// its name: debug information has the same for a slice, and for a structure that ends
-// in one. A text is one of std's.
+// ofUnsized returns what a pointer, Box, Rc or Arc with a length leads to, by the type's name.
+// Debug information describes a slice and a structure that ends in one alike. A text must be
+// one of std's.
 func ofUnsized(name string) (isText, known bool) {
 	for _, prefix := range [...]string{"&mut ", "&", "*const ", "*mut "} {
 		if of, ok := strings.CutPrefix(name, prefix); ok {
@@ -72,10 +72,11 @@ func ofUnsized(name string) (isText, known bool) {
 	return unsized(of)
 }
 
-// isC reports the name of a pointer to a CStr, of which the length counts the zero at the end.
+// isC reports whether a name is that of a pointer to a CStr, whose length counts the zero at
+// the end.
 func isC(name string) bool { return strings.Contains(name, "::c_str::CStr") }
 
-// asText makes a slice of bytes a text: C's ends at its zero.
+// asText makes a slice of bytes a text. C's texts end at their zero.
 func asText(c *fetch.Content, ofC bool) bool {
 	c.Kind, c.Stride, c.Elem = fetch.ContentText, 0, nil
 	if ofC {
@@ -98,8 +99,8 @@ func unsized(of string) (isText, known bool) {
 	return false, false
 }
 
-// lastName is the name of a generic type without its path and parameters; "" where the
-// type is made of others: a tuple, a pointer.
+// lastName returns the name of a generic type without its path and parameters. It is "" for a
+// type that has no name of its own, such as a tuple or a pointer.
 func lastName(full string) string {
 	name, _, _ := strings.Cut(full, "<")
 	if strings.ContainsAny(name, "(&*[ ") {
@@ -120,8 +121,8 @@ func (v value) inner(path string) (value, bool) {
 	return w, ok && w.t.kind == kindPointer
 }
 
-// rustSlice is what a pointer with a length leads to: a slice or a text. A structure
-// of the program's with such a tail is none.
+// rustSlice describes what a pointer with a length leads to: a slice or a text. A structure of
+// the program's own that ends in a slice is neither.
 func (f *frame) rustSlice(v value, c *fetch.Content) bool {
 	isText, known := ofUnsized(v.t.entry.Name())
 	if !known {
@@ -160,13 +161,13 @@ func (f *frame) rustVec(v value, elem ctype, c *fetch.Content) bool {
 			return false
 		}
 	} else if strings.HasPrefix(v.t.entry.Name(), "VecDeque") {
-		return false // one that has a tail in place of a length
+		return false // an older version, which has a tail instead of a length
 	}
 	c.Elem = f.elem(elem)
 	return c.Elem != nil
 }
 
-// rustCounted is what a reference counted pointer leads to, behind the counts.
+// rustCounted describes what a reference counted pointer leads to, after the counts.
 func (f *frame) rustCounted(v value, c *fetch.Content) bool {
 	fat, ok := v.follow("ptr")
 	for range maxNested {
@@ -193,8 +194,8 @@ func (f *frame) rustCounted(v value, c *fetch.Content) bool {
 	return ok && ok2 && c.Elem != nil
 }
 
-// rustCountedSlice is an Rc or Arc of a slice or str, whose elements lie behind the
-// counts; of a trait object only its table tells what is there.
+// rustCountedSlice describes an Rc or Arc of a slice or str, whose elements follow the counts.
+// A trait object isn't described, because only its table says what it is.
 func (f *frame) rustCountedSlice(v, fat, p value, c *fetch.Content) bool {
 	isText, known := ofUnsized(v.t.entry.Name())
 	if !known {
@@ -256,7 +257,7 @@ func (f *frame) rustHash(v value, table string, style fetch.ContentStyle, c *fet
 		}
 		pair.Members = append(pair.Members, fetch.ContentMember{Name: w.t.name, Off: int64(off), Elem: e})
 		if style == fetch.StyleList {
-			break // a set's values are nothing
+			break // a set has no values
 		}
 	}
 	if c.Elem = pair; style == fetch.StyleList {
@@ -285,8 +286,8 @@ func (f *frame) rustList(v value, c *fetch.Content) bool {
 	return ok && ok2 && ok3 && ok4 && c.Elem != nil
 }
 
-// rustBTree: leaves have keys and values, inner nodes begin with a leaf and have
-// edges behind it.
+// rustBTree describes a B-tree. Leaves have keys and values. Inner nodes begin with a leaf,
+// which their edges follow.
 func (f *frame) rustBTree(v value, c *fetch.Content, withValues bool) bool {
 	root, ok := v.follow("root.Some.__0")
 	if !ok {
@@ -326,7 +327,7 @@ func (f *frame) rustBTree(v value, c *fetch.Content, withValues bool) bool {
 	return ok && isConst
 }
 
-// rustCells is an array of MaybeUninit.
+// rustCells describes an array of MaybeUninit.
 func (f *frame) rustCells(leaf value, name string, param int) (off, stride int64, elem *fetch.Content, ok bool) {
 	w, ok := leaf.follow(name)
 	at, isConst := w.p.sym.isConst()
@@ -339,8 +340,8 @@ func (f *frame) rustCells(leaf value, name string, param int) (off, stride int64
 	return int64(at), stride, elem, elem != nil
 }
 
-// referred is what a reference of Rust's stands for, if it is one of std's own: a
-// container, a String, an Option or a Result. References to others are addresses.
+// referred returns what a Rust reference stands for, if that is one of std's own types: a
+// container, a String, an Option or a Result. Other references are recorded as addresses.
 func (v value) referred() (value, bool) {
 	if v.t.kind != kindPointer || v.t.entry.Unit() == nil || !strings.HasPrefix(v.t.entry.Name(), "&") || !v.f.language(v.t.entry).IsRust() {
 		return v, false

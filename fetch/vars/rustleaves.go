@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// leaf is a number inside of a value.
+// leaf is one of the numbers that make up a value.
 type leaf struct {
 	off, size int64
 	float     bool
@@ -13,26 +13,26 @@ type leaf struct {
 
 func (l leaf) overlaps(o leaf) bool { return l.off < o.off+o.size && o.off < l.off+l.size }
 
-// leafList are the numbers that a value is made of.
+// leafList are all numbers that make up a value.
 type leafList struct {
 	list  []leaf
-	kinds []typeKind // of each
-	mixed bool       // variants have numbers of different kinds in one place
+	kinds []typeKind // the kind of each number
+	mixed bool       // variants have numbers of different kinds in the same place
 }
 
-// maxLeaves is one more than what is passed in registers.
+// maxLeaves is one more than the numbers that are passed in registers.
 const maxLeaves = 3
 
-// made is what a value is made of.
+// made says what a value consists of.
 type made uint8
 
 const (
 	ofNumbers made = iota
-	ofMore         // of what isn't a number, or of too many
-	ofUnknown      // debug information doesn't tell
+	ofMore         // of something other than numbers, or of too many numbers
+	ofUnknown      // debug information doesn't say
 )
 
-// leaves lists the numbers that a value is made of.
+// leaves lists the numbers that make up a value.
 func (f *frame) leaves(t ctype, off int64, out *leafList, depth int) made {
 	if depth > maxNested {
 		return ofUnknown
@@ -77,7 +77,7 @@ func (f *frame) structLeaves(t ctype, off int64, out *leafList, depth int) made 
 	t = f.whole(t)
 	name := t.entry.Name()
 	if t.entry.Tag() == dwarf.TagUnionType || t.entry.Flag(dwarf.AttrDeclaration) || strings.HasPrefix(name, "__m") || strings.HasPrefix(name, "Simd<") {
-		return ofUnknown // of unions their numbers, or bytes; vectors
+		return ofUnknown // unions consist of numbers or of bytes; vectors
 	}
 	var tag *leaf
 	var variants []leafList
@@ -103,7 +103,7 @@ func (f *frame) structLeaves(t ctype, off int64, out *leafList, depth int) made 
 	if is == ofMore || len(variants) == 0 {
 		return is
 	}
-	if tag == nil { // the only variant that there can be
+	if tag == nil { // there is only one possible variant
 		if len(variants) > 1 || len(out.list) > 0 {
 			return ofUnknown
 		}
@@ -113,7 +113,7 @@ func (f *frame) structLeaves(t ctype, off int64, out *leafList, depth int) made 
 	return out.join(*tag, variants)
 }
 
-// join adds what variants have to the tag, which is the last one of the list.
+// join adds the numbers of the variants to the tag, which is the last number in the list.
 func (l *leafList) join(tag leaf, variants []leafList) made {
 	var with []leafList
 	for _, v := range variants {
@@ -133,7 +133,7 @@ func (l *leafList) join(tag leaf, variants []leafList) made {
 				return ofMore
 			case x.off != tag.off || x.size != tag.size:
 				return ofUnknown
-			default: // the tag is a value that the number can't have otherwise
+			default: // the tag lies in the number, as a value that the number can't have
 				n := len(l.list) - 1
 				l.list, l.kinds = append(l.list[:n], v.list...), append(l.kinds[:n], v.kinds...)
 				return ofNumbers
@@ -158,8 +158,9 @@ func inOrder(l []leaf) []leaf {
 	return l
 }
 
-// isPair reports two numbers that lie as rustc lays a pair out: each at a multiple of
-// its size, and nothing behind that the larger one doesn't need.
+// isPair reports whether two numbers lie where rustc puts the numbers of a pair: each at a
+// multiple of its size, and with no more bytes after them than the larger one's alignment
+// needs.
 func (f *frame) isPair(t ctype, l []leaf) bool {
 	align := max(l[0].size, l[1].size)
 	if n, ok := t.entry.Int(attrAlignment); ok && n != align {

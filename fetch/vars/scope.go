@@ -3,7 +3,7 @@
 // fetch.DebugEnv that does this.
 //
 // It compiles DWARF's location expressions to fetch chains. If a chain can't express one, the
-// result is an error with the reason, and never a different value.
+// result is an error with the reason, and never another value.
 package vars
 
 import (
@@ -18,27 +18,25 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Scope is a place in a program, for which it knows the variables. It is safe
-// for concurrent use. Its answers hold for a thread that is about to run the
-// instruction at the place; for a return probe they are those at the
-// function's entry.
+// Scope is a place in a program whose variables can be resolved. It is safe for concurrent
+// use. Its answers hold for a thread that is about to run the instruction at the place. For a
+// return probe they hold at the function's entry.
 type Scope struct {
 	space *symbols.Space
 	site  symbols.Site
 
-	asked  sync.Once // for merged
+	asked  sync.Once // guards merged
 	merged error
 }
 
-// At makes the Scope of a site. It reads nothing yet.
+// At makes the Scope of a site. It doesn't read anything yet.
 func At(space *symbols.Space, site symbols.Site) *Scope { return &Scope{space: space, site: site} }
 
-// Variable answers a name with what follows it: NAME, with ->FIELD, .FIELD and
-// [N] behind it, * and (TYPE) or (TYPE*) before it; $retval and $argN take the
-// place of a name. C++'s members of *this need no this->.
+// Variable resolves a name with what surrounds it: NAME, then ->FIELD, .FIELD and [N] after
+// it, and * and (TYPE) or (TYPE*) before it. $retval and $argN may stand in place of a name.
+// Members of C++'s *this need no this->.
 //
-// Its errors wrap fetch.ErrNoDebugInfo, fetch.ErrNoValue, or are a
-// *NotFoundError.
+// Its errors wrap fetch.ErrNoDebugInfo or fetch.ErrNoValue, or are a *NotFoundError.
 func (s *Scope) Variable(text string) (v fetch.Variable, err error) {
 	err = s.read(func(f *frame) error {
 		v, err = f.variable(text)
@@ -57,10 +55,10 @@ func (s *Scope) Parameters() ([]fetch.Variable, error) {
 	return s.Variables(fetch.WhichParams)
 }
 
-// Variables lists what is visible at the place; what lies in several places, as
-// Go's slices in registers do, by its members. Parameters that can't be had are
-// fetch.GoneVariable, and so are locals that are there but can't be recorded;
-// locals that have no value are left out, and those that an inner block hides.
+// Variables lists the variables that are visible at the place. A variable in several places,
+// such as a Go slice in registers, is listed by its members. Parameters that can't be read are
+// listed as fetch.GoneVariable, and so are locals that exist but can't be recorded. Locals
+// without a value, and locals hidden by an inner block, are left out.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	if s.site.USDT != nil && which == fetch.WhichParams {
 		return s.noted(), nil
@@ -81,7 +79,7 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 			switch {
 			case err == nil:
 				out = append(out, v)
-			case errors.Is(err, fetch.ErrNoValue):
+			case errors.Is(err, fetch.ErrNoValue) && !errors.As(err, new(*unknownError)):
 				if d.Tag() == dwarf.TagFormalParameter && !f.isResult(&d) {
 					out = append(out, fetch.GoneVariable(f.sourceName(&d), fetch.OptimizedOut))
 				}
@@ -94,9 +92,9 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 	return out, err
 }
 
-// Argument is the N-th formal parameter, from 1, or of a statically defined probe
-// the N-th argument of its note. A Go parameter that has several words is
-// fetch.ErrInParts: Variable has it.
+// Argument returns the N-th formal parameter, counted from 1. For a statically defined probe
+// it is the N-th argument of the probe's note. If a Go parameter has several words, the error
+// is fetch.ErrInParts, and Variable returns it.
 func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
 	if s.site.USDT != nil {
 		return s.notedArgument(n)
@@ -113,7 +111,7 @@ func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
 	return v, err
 }
 
-// Result is what the function returns, at its return.
+// Result returns the function's result, at its return.
 func (s *Scope) Result() (v fetch.Variable, err error) {
 	err = s.read(func(f *frame) error {
 		v, err = f.variable("$retval")
@@ -127,8 +125,8 @@ func (s *Scope) Result() (v fetch.Variable, err error) {
 	return v, err
 }
 
-// Function is the name of the function whose variables are meant: at an inlined
-// instance's place the one that was inlined.
+// Function returns the name of the function whose variables are meant. At the place of an
+// inlined function's instance, that is the inlined function.
 func (s *Scope) Function() (name string, err error) {
 	err = s.read(func(f *frame) error {
 		name = nameOf(f.scopes[f.home], s.site.Name)
@@ -137,22 +135,22 @@ func (s *Scope) Function() (name string, err error) {
 	return name, err
 }
 
-// Description tells of one variable that is visible at a place.
+// Description describes one variable that is visible at a place.
 type Description struct {
 	Name  string
-	Type  string // as its source has it
+	Type  string // as the source writes it
 	At    string // where it is, as fetch.Variable.Where says; "" when it can't be had
 	Where string // "" when it can be had; else why not
 	Param bool
 }
 
-// Describe lists what is visible at the place, parameters first, also what
-// can't be had there. What a definition can't name (Go's ~r0) is left out, and
-// so is what an inner block hides: every Name is one that Variable answers.
+// Describe lists the variables that are visible at the place, parameters first, including
+// those that can't be read there. Variables that a definition can't name (Go's ~r0), and those
+// that an inner block hides, are left out: Variable accepts every Name.
 func (s *Scope) Describe() ([]Description, error) { return s.describe(false) }
 
-// DescribeAtReturn is Describe for a return probe, which keeps a bounded number of
-// bytes of the entry: what is larger can't be had there.
+// DescribeAtReturn is Describe for a return probe. It keeps only a limited number of bytes
+// from the entry, so larger variables can't be read there.
 func (s *Scope) DescribeAtReturn() ([]Description, error) { return s.describe(true) }
 
 func (s *Scope) describe(atReturn bool) (out []Description, err error) {
@@ -179,12 +177,12 @@ func (s *Scope) describe(atReturn bool) (out []Description, err error) {
 		return nil
 	})
 	if len(out) > 0 && errors.Is(err, fetch.ErrNoDebugInfo) {
-		err = nil // the note tells of its arguments without any
+		err = nil // a note describes its arguments without debug information
 	}
 	return out, err
 }
 
-// DescribeResults tells of a Go function's results that have names, at its return.
+// DescribeResults describes a Go function's named results, at its return.
 func (s *Scope) DescribeResults() (out []Description) {
 	_ = s.read(func(f *frame) error {
 		if !f.isGoFunc() {
@@ -204,8 +202,8 @@ func (s *Scope) DescribeResults() (out []Description) {
 	return out
 }
 
-// DescribeResult tells of $retval at the function's return; ok is false of a
-// function that returns nothing, or where nobody knows.
+// DescribeResult describes $retval at the function's return. ok is false if the function
+// returns nothing, or if its result isn't known.
 func (s *Scope) DescribeResult() (out Description, ok bool) {
 	err := s.read(func(f *frame) error {
 		const name = "$retval"
@@ -261,26 +259,29 @@ func (s *Scope) read(do func(*frame) error) error {
 	return err
 }
 
-// NotFoundError says that a place has no variable, or a type no member, of a
-// name.
+// NotFoundError says that a place has no variable, or a type no member, of a name.
 type NotFoundError struct {
 	Name  string
-	Where string   // the function, or the type
-	Have  []string // what there is
-	Types bool     // it is a type, and Where the file of the place
-	// Global says that variables outside of functions were looked for.
+	Where string   // the function or the type
+	Have  []string // the names that exist
+	Types bool     // Name is a type, and Where the file of the place
+	// Global says that only variables outside of functions were searched.
 	Global bool
+	// Undefined says why a type that is only declared is not known.
+	Undefined error
 }
 
 func (e *NotFoundError) Error() string {
 	s := fmt.Sprintf("no %s in %s", e.Name, e.Where)
 	if e.Types {
-		return "no " + e.Name + " in the debug information of " + e.Where + ": types are those of the file that is probed"
+		return "no " + e.Name + " in the debug information of " + e.Where + ": only types of the probed file are known"
 	}
 	switch {
+	case e.Undefined != nil:
+		return fmt.Sprintf("%s, which is only declared here: %v", s, e.Undefined)
 	case len(e.Have) > 0:
 	case e.Global:
-		return s + ": those of functions are known while the function runs, at its probes"
+		return s + ": a function's own variables are known only at probes in it"
 	case strings.HasPrefix(e.Name, "variable "):
 		return s + ", which has none at this place"
 	default:

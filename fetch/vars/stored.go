@@ -10,12 +10,12 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// Where unoptimized code has a parameter from
+// Parameters by the stores of unoptimized code
 //
-// Its prologue stores each parameter into its place in the frame. The store says
-// which register it came in, whatever the language passes before it that debug
-// information leaves out: the environment of a Rust closure, an argument that LLVM
-// has removed from a function that no other file calls.
+// The prologue of unoptimized code stores each parameter into its place in the frame. The
+// store shows in which register the parameter came. This holds even if debug information leaves
+// out what is passed before it, such as the environment of a Rust closure, or if LLVM has
+// removed an argument from a function that no other file calls.
 
 // store is a place in the frame that code can store to: disp from rsp or rbp.
 type store struct {
@@ -23,9 +23,9 @@ type store struct {
 	disp int64
 }
 
-// frameStore is the place that an expression in the frame names, when the prologue
-// is over, whose code has been followed; address says that the value's address lies
-// there.
+// frameStore returns the place in the frame that an expression names once the prologue is
+// over. code has been followed up to there. address says that the value's address lies at the
+// place.
 func (f *frame) frameStore(e *debuginfo.Entry, code *prologueCode, end uint64) (s store, address, ok bool) {
 	list := e.Locations(dwarf.AttrLocation)
 	base := f.fn.Locations(dwarf.AttrFrameBase)
@@ -42,7 +42,7 @@ func (f *frame) frameStore(e *debuginfo.Entry, code *prologueCode, end uint64) (
 	case opReg0 + 6:
 		s.base = fetch.BP
 	case opReg0 + 7:
-		// Counted from the stack pointer as it is when the frame is made.
+		// The place counts from the stack pointer that the function has once its frame is made.
 		s.base = fetch.SP
 		return s, address, code.spKnown && 8-code.sp == f.frameDepth()
 	case opCallFrameCFA:
@@ -54,7 +54,7 @@ func (f *frame) frameStore(e *debuginfo.Entry, code *prologueCode, end uint64) (
 			return s, false, false
 		}
 		if s.disp += row.CFA.Off; s.base == fetch.SP {
-			// The code may have been followed further than to the end.
+			// The code may have been followed beyond the prologue's end.
 			s.disp += 8 - row.CFA.Off - code.sp
 			return s, address, code.spKnown
 		}
@@ -86,7 +86,7 @@ func (f *frame) prologue() (p prologueCode, end uint64, ok bool) {
 	return p, 0, false
 }
 
-// stored finds a parameter by the stores of the prologue, all of its numbers.
+// stored finds a parameter by the prologue's stores of all its numbers.
 func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 	t, err := f.typeOf(e)
 	code, end, known := f.prologue()
@@ -102,7 +102,7 @@ func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 		return place{kind: inMemory, sym: from.place().sym}, ok && from < fromXMM0
 	}
 	if from, ok := code.untouched(s.base, s.disp, t.size); ok {
-		return from.place(), true // the caller has put it where it is looked for
+		return from.place(), true // the caller has put it into its place
 	}
 	var list []piece
 	for at := int64(0); at < t.size; {
@@ -127,8 +127,9 @@ func (f *frame) stored(e *debuginfo.Entry) (place, bool) {
 	return place{kind: inPieces, pieces: list}, len(list) > 0
 }
 
-// addressStored finds a parameter that is passed by its address, whose places begin
-// behind the entry: by where the code up to the first of them has that address from.
+// addressStored finds a parameter that is passed by its address and has places only after the
+// entry. It follows the code up to the first of these places, to see where the address came
+// from.
 func (f *frame) addressStored(e *debuginfo.Entry) (place, bool) {
 	low, ok := f.fn.EntryPC()
 	t, err := f.typeOf(e)
@@ -178,7 +179,7 @@ func (f *frame) addressStored(e *debuginfo.Entry) (place, bool) {
 	return place{kind: inMemory, sym: p.sym}, true
 }
 
-// covers reports whether the pieces hold every number of a value.
+// covers reports whether the pieces contain every number of a value.
 func (f *frame) covers(list []piece, t ctype, off int64, depth int) bool {
 	switch {
 	case f.tooDeep(depth):

@@ -2,8 +2,8 @@ package vars
 
 import "kprobe/fetch"
 
-// textParts is where a structure that is a string of Go, Rust or C++ has the
-// address of its bytes, and their number, in bytes from its start.
+// textParts returns where a string structure of Go, Rust or C++ holds the address of its bytes
+// and their number, in bytes from its start.
 func (f *frame) textParts(t ctype) (ptr, length int64, ok bool) {
 	if t.kind != kindStruct {
 		return 0, 0, false
@@ -18,7 +18,7 @@ func (f *frame) textParts(t ctype) (ptr, length int64, ok bool) {
 	return ptr, length, ok && isMember && length != ptr
 }
 
-// member is the offset of a value that is a word of a structure at address 0.
+// member returns the offset of a value that is one word of a structure at address 0.
 func (s sym) member() (off int64, ok bool) {
 	if s.src.Source != fetch.SourceImm || len(s.steps) != 1 || s.steps[0].Op != fetch.StepLoad || s.steps[0].Size != 8 {
 		return 0, false

@@ -11,12 +11,12 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// contextVariable is the thread-local variable by which a program publishes the trace
-// and the span that a thread works for (OpenTelemetry, OTEP 4947): the address of a
-// record, or 0.
+// contextVariable is the thread-local variable in which a program publishes the trace and the
+// span that a thread works for (OpenTelemetry, OTEP 4947). It holds the address of a record,
+// or 0.
 const contextVariable = "otel_thread_ctx_v1"
 
-// newestGo is the last of Go's versions (1.N) of which it is known how labels lie.
+// newestGo is the last version of Go (1.N) whose layout of labels is known.
 const newestGo = 26
 
 // Offsets in the record.
@@ -26,10 +26,10 @@ const (
 	contextValid = 24 // 1
 )
 
-// OfThread answers a variable that each thread, or goroutine, has: $goid, $labels,
-// $label.NAME, $trace_id, $span_id. m is the module of the place; nil: none. byCode
-// tells where a runtime.g has a member in a program without debug information. The
-// variable is a fault in a thread that has none. ok is false for another name.
+// OfThread resolves a variable that each thread, or goroutine, has: $goid, $labels,
+// $label.NAME, $trace_id, $span_id. m is the module of the place, or nil. byCode finds the
+// members of runtime.g in a program without debug information. In a thread that doesn't have
+// the variable, it is a fault. ok is false for other names.
 func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, ok bool, err error) {
 	switch name {
 	case "$goid":
@@ -49,7 +49,7 @@ func OfThread(space *symbols.Space, m *symbols.Module, name string, byCode GMemb
 	return v, true, err
 }
 
-// GMember is the offset of a member of Go's runtime.g in a file.
+// GMember returns the offset of a member of Go's runtime.g in a file.
 type GMember func(f *symbols.File, name string) (int64, error)
 
 // goroutineID reads the number of the goroutine that a thread runs.
@@ -63,7 +63,7 @@ func goroutineID(space *symbols.Space, m *symbols.Module, byCode GMember) (v fet
 	return v, nil
 }
 
-// goroutineLabel is the text that a label of the goroutine has (runtime/pprof).
+// goroutineLabel returns the text of one of the goroutine's labels (runtime/pprof).
 func goroutineLabel(space *symbols.Space, m *symbols.Module, name string, byCode GMember) (v fetch.Variable, err error) {
 	at, form, err := labels(space, m, byCode)
 	if err != nil {
@@ -73,7 +73,7 @@ func goroutineLabel(space *symbols.Space, m *symbols.Module, name string, byCode
 	return textVariable(v, text.load(8), text.add(8).load(8)), nil
 }
 
-// goroutineLabels are all labels of the goroutine.
+// goroutineLabels returns all labels of the goroutine.
 func goroutineLabels(space *symbols.Space, m *symbols.Module, byCode GMember) (v fetch.Variable, err error) {
 	at, form, err := labels(space, m, byCode)
 	if err != nil {
@@ -85,7 +85,7 @@ func goroutineLabels(space *symbols.Space, m *symbols.Module, byCode GMember) (v
 	return v, nil
 }
 
-// labels is where a goroutine has its labels, and in which form.
+// labels returns where a goroutine has its labels, and in which form.
 func labels(space *symbols.Space, m *symbols.Module, byCode GMember) (at sym, form uint64, err error) {
 	at, m, err = ofGoroutine(space, m, "labels", byCode)
 	if err != nil {
@@ -94,9 +94,9 @@ func labels(space *symbols.Space, m *symbols.Module, byCode GMember) (at sym, fo
 	major, minor, ok := m.File.GoVersion()
 	switch {
 	case !ok:
-		return at, 0, fmt.Errorf("%s doesn't say which version of Go made it, so that how its labels lie is not known", m.Name)
+		return at, 0, fmt.Errorf("%s doesn't say which version of Go compiled it, so the layout of labels is not known", m.Name)
 	case major != 1 || minor > newestGo:
-		return at, 0, fmt.Errorf("how labels lie is known up to Go 1.%d; %s is of Go %d.%d", newestGo, m.Name, major, minor)
+		return at, 0, fmt.Errorf("the layout of labels is known up to Go 1.%d; %s was compiled by Go %d.%d", newestGo, m.Name, major, minor)
 	case minor < 24:
 		form = fetch.LabelMap
 	default:
@@ -105,8 +105,8 @@ func labels(space *symbols.Space, m *symbols.Module, byCode GMember) (at sym, fo
 	return at, form, nil
 }
 
-// ofGoroutine is where a member of the goroutine is that a thread runs, and the program
-// that the goroutine is of.
+// ofGoroutine returns where a member of the running goroutine is, and the program to which the
+// goroutine belongs.
 func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode GMember) (w sym, _ *symbols.Module, err error) {
 	if m == nil || m.File == nil || !m.File.IsGo() {
 		m = nil
@@ -118,11 +118,11 @@ func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode 
 		}
 	}
 	if m == nil {
-		return w, nil, errors.New("the program has no goroutines: it is not Go's")
+		return w, nil, errors.New("the program has no goroutines: it is not a Go program")
 	}
 	tls, ok := m.File.GoTLS()
 	if !ok || !m.Main {
-		return w, nil, errors.New("where threads keep their goroutine in this program is not known")
+		return w, nil, errors.New("it is not known where threads of this program keep their goroutine")
 	}
 	off, err := inGoroutine(m.File, member)
 	if errors.Is(err, symbols.ErrNoDebugInfo) || errors.Is(err, fetch.ErrNoDebugInfo) {
@@ -136,7 +136,7 @@ func ofGoroutine(space *symbols.Space, m *symbols.Module, member string, byCode 
 	return register(fetch.RegFSBase).add(tls).load(8).add(off), m, nil
 }
 
-// inGoroutine is where a runtime.g has a member, by debug information.
+// inGoroutine returns the offset of a member of runtime.g, by debug information.
 func inGoroutine(file *symbols.File, member string) (off int64, err error) {
 	err = file.ReadDebug(func(d *debuginfo.Data) error {
 		e, ok := d.FindType("runtime.g", nil)
@@ -176,7 +176,7 @@ func traceContext(space *symbols.Space, name string) (v fetch.Variable, err erro
 	return v, fmt.Errorf("no file of the process has a thread-local variable %s, by which a program publishes its traces (OpenTelemetry's thread context)", contextVariable)
 }
 
-// contextValue is a part of the record at an address.
+// contextValue returns a part of the record at an address.
 func contextValue(record sym, name string) (v fetch.Variable) {
 	part := func(off int64) fetch.Chain {
 		valid := record.step(fetch.Step{Op: fetch.StepWhen, Imm: contextValid, Size: 1, Imm2: 1})
@@ -192,7 +192,7 @@ func contextValue(record sym, name string) (v fetch.Variable) {
 	return v
 }
 
-// memberOffset is where a member lies in a structure.
+// memberOffset returns the offset of a member in a structure.
 func memberOffset(e *debuginfo.Entry, name string) (int64, bool) {
 	for c := range e.Children() {
 		if c.Tag() == dwarf.TagMember && c.Name() == name {

@@ -1,26 +1,25 @@
 package vars
 
 import (
-	"fmt"
-
 	"kprobe/fetch"
+	"kprobe/symbols"
 )
 
-// maxTLSOffset is below what an address can be: an offset from no block at all
-// is then one that can't be read.
+// maxTLSOffset is less than any valid address. So an offset added to a missing block's
+// address, which is 0, can't be read.
 const maxTLSOffset = 1 << 15
 
-// notCanonical, added to an address, makes one that can't be read.
+// notCanonical makes an address unreadable when it is added to it.
 const notCanonical = 1 << 62
 
-// libraryThreadLocal is the address of a library's thread-local variable: at a
-// fixed distance from the thread pointer, or in the block that the thread's
-// vector of blocks names. A thread that has no such block yet has no such
-// variable: reading it is a fault.
-func (x *evaluator) libraryThreadLocal(off uint64) error {
-	b, err := x.f.scope.space.TLS(x.f.module)
+// libraryThreadLocal computes the address of a library's thread-local variable. It lies at a
+// fixed distance from the thread pointer, or in a block that the thread's vector of blocks
+// lists. If a thread has no such block yet, the variable doesn't exist there, and reading it
+// is a fault.
+func (x *evaluator) libraryThreadLocal(m *symbols.Module, off uint64) error {
+	b, err := x.f.scope.space.TLS(m)
 	if err != nil {
-		return fmt.Errorf("it is a thread-local variable of a library: %w: %w", err, fetch.ErrNoValue)
+		return unknown("it is a thread-local variable of a library: %w", err)
 	}
 	tp := register(fetch.RegFSBase)
 	if b.Static {
@@ -29,10 +28,10 @@ func (x *evaluator) libraryThreadLocal(off uint64) error {
 	if off > maxTLSOffset || b.Module > 1<<20 {
 		return errBadExpression
 	}
-	// The vector's address is the second word of a thread's control block, with
-	// glibc (tcbhead_t) as with musl (struct pthread). A vector that is too short
-	// is glibc's way to say that the module came later: there is one word to
-	// compute in, so the comparison comes first and spoils the address.
+	// The vector's address is the second word of a thread's control block, both with
+	// glibc (tcbhead_t) and with musl (struct pthread). With glibc, a vector that is too
+	// short means that the module was loaded later. Steps have only one word to compute in,
+	// so the comparison comes first and makes the address unreadable.
 	const vector = 8
 	count, entry := int64(-16), 16*int64(b.Module)
 	if b.Musl {

@@ -11,13 +11,13 @@ func word(off int64) fetch.Trail {
 	return fetch.Trail{{Op: fetch.StepLoad, Imm: uint64(off), Size: 8}}
 }
 
-// base is a value of a type at address 0, from which trails are found.
+// start returns a value of a type at address 0. Trails begin there.
 func (f *frame) start(t ctype) value {
 	return value{f: f, t: t, p: place{kind: inMemory, sym: constant(0)}}
 }
 
-// follow goes from a value by members; of alternatives, which | separates, the first
-// that is there.
+// follow goes from a value to its members. Alternatives are separated by |; the first one that
+// exists is taken.
 func (v value) follow(path string) (value, bool) {
 	for alt := range strings.SplitSeq(path, "|") {
 		w, ok := v, true
@@ -37,7 +37,7 @@ func (v value) follow(path string) (value, bool) {
 	return v, false
 }
 
-// address is the trail to where a value is.
+// address returns the trail to the place of a value.
 func address(v value) (fetch.Trail, bool) {
 	if v.p.kind != inMemory || v.p.sym.src.Source != fetch.SourceImm {
 		return nil, false
@@ -58,7 +58,7 @@ func address(v value) (fetch.Trail, bool) {
 	return out, true
 }
 
-// load is the trail to what a number, or a pointer, is.
+// load returns the trail to a number's or a pointer's value.
 func load(v value) (fetch.Trail, bool) {
 	size := v.t.size
 	switch v.t.kind {
@@ -86,13 +86,13 @@ func load(v value) (fetch.Trail, bool) {
 	return at, true
 }
 
-// loaded is load for what lies behind members.
+// loaded is load for a member that a path leads to.
 func (v value) loaded(path string) (fetch.Trail, bool) {
 	w, ok := v.follow(path)
 	if !ok {
 		return nil, false
 	}
-	for range maxNested { // wrappers of one number or pointer
+	for range maxNested { // go through wrappers of a single number or pointer
 		if w.t.kind != kindStruct {
 			break
 		}
@@ -103,7 +103,7 @@ func (v value) loaded(path string) (fetch.Trail, bool) {
 	return load(w)
 }
 
-// only is the member of a wrapper.
+// only returns the member of a wrapper.
 func (v value) only() (value, bool) {
 	if w, ok := v.firstPointer(); ok {
 		return w, true
@@ -116,7 +116,7 @@ func (v value) only() (value, bool) {
 	return v, false
 }
 
-// parameter is the i-th type that a template, or a generic type, is made of.
+// parameter returns the i-th type parameter of a template or a generic type.
 func (f *frame) parameter(t ctype, i int) (ctype, bool) {
 	const pack dwarf.Tag = 0x4107 // DW_TAG_GNU_template_parameter_pack
 	for c := range t.entry.Children() {
@@ -143,7 +143,8 @@ func (f *frame) parameter(t ctype, i int) (ctype, bool) {
 	return ctype{}, false
 }
 
-// typedef is a type that a class has a name for; a pointer's is what it points to.
+// typedef returns a type that a class has a name for. If that is a pointer, it returns the
+// type that the pointer leads to.
 func (f *frame) typedef(t ctype, names string) (ctype, bool) {
 	for name := range strings.SplitSeq(names, "|") {
 		for c := range t.entry.Children() {

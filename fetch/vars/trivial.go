@@ -7,10 +7,9 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// byReference reports a C++ class that can't be copied by its bytes: what is
-// passed is its address (DW_CC_pass_by_reference). GCC leaves that out; its
-// classes are those that are not trivial for the purposes of calls (Itanium C++
-// ABI, 1.1).
+// byReference reports whether a C++ class is passed by its address, because it can't be copied
+// by its bytes (DW_CC_pass_by_reference). GCC doesn't record this. By the Itanium C++ ABI,
+// 1.1, it holds for classes that are not trivial for the purposes of calls.
 func (f *frame) byReference(t ctype) bool { return f.notTrivial(t, 0) }
 
 func (f *frame) notTrivial(t ctype, depth int) bool {
@@ -50,7 +49,7 @@ func (f *frame) notTrivial(t ctype, depth int) bool {
 		}
 	}
 	if c.deleted > 0 && c.kept == 0 {
-		return true // none can be copied
+		return true // no constructor can copy it
 	}
 	for _, m := range f.members(t) {
 		if m.static.Unit() == nil && f.notTrivial(m.typ, depth+1) {
@@ -66,8 +65,8 @@ type copies struct{ kept, deleted int }
 // attrDeleted is DWARF 5's DW_AT_deleted.
 const attrDeleted dwarf.Attr = 0x8a
 
-// add looks at a function of a class; provided reports one that its source has
-// written where a class that is copied by its bytes has none.
+// add examines a function of a class. provided says that the source defines a function that a
+// class copied by its bytes doesn't have.
 func (c *copies) add(f *frame, t ctype, e debuginfo.Entry) (provided bool) {
 	name, class := e.Name(), t.entry.Name()
 	class, _, _ = strings.Cut(class, "<")
@@ -90,8 +89,7 @@ func (c *copies) add(f *frame, t ctype, e debuginfo.Entry) (provided bool) {
 	return true
 }
 
-// copiesItself reports a constructor whose one parameter is a reference to its
-// class.
+// copiesItself reports whether a constructor's only parameter is a reference to its class.
 func (f *frame) copiesItself(t ctype, e debuginfo.Entry) bool {
 	n := 0
 	itself := false

@@ -2,24 +2,23 @@ package vars
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"kprobe/fetch"
 	"kprobe/symbols/dwread"
 )
 
-// numType is the type of a value on the stack (DWARF 5, 2.5.1). The zero
-// numType is the generic one, an integer of 64 bits.
+// numType is the type of a value on the stack (DWARF 5, 2.5.1). The zero numType is the
+// generic type, an integer of 64 bits.
 type numType struct {
-	size   uint8 // in bytes, of integers of less than 8
+	size   uint8 // in bytes, for integers of less than 8
 	signed bool
-	opaque bool // a floating-point number, or more than 8 bytes: steps can't compute it
+	opaque bool // a floating-point number or more than 8 bytes, which steps can't compute with
 }
 
-var errOpaque = fmt.Errorf("it is computed as a floating-point number: %w", fetch.ErrNoValue)
+var errOpaque = unknown("it is computed as a floating-point number")
 
-// base is the type of the entry at an offset from the unit's start; 0 is the
-// generic one.
+// base returns the type of the entry at an offset from the unit's start. 0 is the generic
+// type.
 func (x *evaluator) base(off uint64) (numType, error) {
 	if off == 0 {
 		return numType{}, nil
@@ -38,7 +37,7 @@ func (x *evaluator) base(off uint64) (numType, error) {
 	return numType{size: uint8(t.size), signed: t.kind == kindInt || t.signed}, nil
 }
 
-// as makes a value one of a type: its low bytes, extended to 64 bits.
+// as converts a value to a type: its low bytes, extended to 64 bits.
 func (s sym) as(t numType) sym {
 	if !t.opaque && t.size != 0 {
 		bits, back := uint64(64-8*int(t.size)), fetch.StepShr
@@ -51,7 +50,7 @@ func (s sym) as(t numType) sym {
 	return s
 }
 
-// typed runs the operations that name a type.
+// typed evaluates the operations that name a type.
 func (x *evaluator) typed(op uint8, r *dwread.Reader) error {
 	var s sym
 	var off uint64

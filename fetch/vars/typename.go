@@ -48,7 +48,7 @@ func (f *frame) pointerName(e debuginfo.Entry, t ctype, mark string) string {
 	return name + " " + mark
 }
 
-// funcName writes the type of a function as C does: int (char *, int).
+// funcName writes a function's type as C does: int (char *, int).
 func (f *frame) funcName(e debuginfo.Entry, t ctype) string {
 	if t.name != "" || f.depth > maxNested {
 		return cmp.Or(t.name, "? ()")
@@ -76,5 +76,5 @@ func (f *frame) funcName(e debuginfo.Entry, t ctype) string {
 	return name + ")"
 }
 
-// maxTypeName bounds the names of types that are put together here.
+// maxTypeName limits the names of types that are composed here.
 const maxTypeName = 200

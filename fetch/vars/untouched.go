@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"kprobe/fetch"
+	"kprobe/fetch/vars/touches"
 	"kprobe/probe/insn"
+	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 	"kprobe/symbols/dwread"
 	"kprobe/symbols/unwind"
@@ -13,46 +16,32 @@ import (
 
 // Parts of the frame that no instruction touches
 //
-// A compiler that keeps a structure in its frame may keep some of its members elsewhere,
-// or nowhere, and leave out the stores to them. Debug information says all the same that
-// the whole structure is in the frame: GCC and LLVM don't track memory. Bytes that no
-// instruction of the function reads, writes or takes the address of have no value.
+// A compiler that keeps a structure in a function's frame may keep some members elsewhere, or
+// nowhere, and omit the stores to them. GCC and LLVM don't track memory, so debug information
+// still says that the whole structure is in the frame. Bytes have no value if no instruction of
+// the function reads them, writes them or takes their address.
 
-// span is a part of the frame, from low to high, by distances from the canonical frame
-// address.
-type span struct{ low, high int64 }
-
-// touch is what an instruction does to the frame: it accesses a part, or computes its
-// address for others to access by.
-type touch struct {
-	span
-	pc    uint64
-	taken bool
-}
-
-// touchedFrame is what the instructions of a function do to its frame.
+// touchedFrame is what a function's instructions do to its frame, and the variables that are there.
 type touchedFrame struct {
-	list    []touch
-	indexed bool // there is one that may touch any array
-	unknown bool // there is an instruction that may touch anything
-	slots   []slot
-	copies  map[insn.Reg]int64 // registers that got an address in the frame from its register, and which
+	touches.Touches
+	slots []slot
 }
 
-// slot is a variable's part of the frame, which variables of other blocks may share.
+// slot is a variable's part of the frame. Variables of other blocks may share it.
 type slot struct {
-	span
+	touches.Span
 	of     debuginfo.Ref
 	block  debuginfo.Entry
-	around []debuginfo.Ref // the blocks around block, from the outermost
+	around []debuginfo.Ref // the blocks around block, outermost first
 	array  bool
 }
 
-// maxTouching bounds the code of a function that is decoded.
+// maxTouching limits how much code of a function is decoded.
 const maxTouching = 1 << 16
 
-// written takes from the place of a variable, which debug information has in the frame
-// from the first instruction to the last, the parts that no instruction touches.
+// written removes from a variable's place the parts that no instruction touches. It does so if
+// debug information gives the variable one place in the frame, from the first instruction to
+// the last.
 func (f *frame) written(e *debuginfo.Entry, p place, list []debuginfo.Location) place {
 	if len(list) != 1 || !list[0].Everywhere() || !f.inStack(p) || f.isGoFunc() || f.isRustFunc() || !f.leavesStoresOut() {
 		return p
@@ -72,49 +61,49 @@ func (f *frame) written(e *debuginfo.Entry, p place, list []debuginfo.Location) 
 	if len(p.sym.steps) > 0 {
 		off += int64(p.sym.steps[0].Imm)
 	}
-	if off >= 0 { // the caller has filled it in
+	if off >= 0 { // the place is the caller's, who has filled it in
 		return p
 	}
-	own := slot{span: span{off, off + t.size}, of: e.Ref()}
+	own := slot{Span: touches.Span{Low: off, High: off + t.size}, of: e.Ref()}
 	touched := f.touched()
-	if touched.unknown || touched.indexed && f.holdsArray(t, 0) {
+	if touched.Unknown || touched.Indexed && f.holdsArray(t, 0) {
 		return p
 	}
-	touches, object := touched.of(own)
-	if f.takes(touches, object, touched.slots, t) {
+	found, object := touched.of(own)
+	if f.takes(found, object, touched.slots, t) {
 		return p
 	}
-	return f.rest(p, touches, own.span, t)
+	return f.rest(p, found, own.Span, t)
 }
 
-// of are the touches that may be a variable's: not those within the block of another one
-// that shares its place, unless that block is around the variable's own. object is the
-// variable's part of the frame, with that of another variable in its block which it is a
-// part of: C++ has structured bindings so.
-func (t *touchedFrame) of(own slot) (list []touch, object span) {
+// of returns the touches that may belong to a variable. It leaves out those within the block
+// of another variable that shares the place, unless that block is around the variable's own.
+// object is the variable's part of the frame, extended to a variable of the same block that
+// contains it; C++ describes structured bindings so.
+func (t *touchedFrame) of(own slot) (list []touches.Touch, object touches.Span) {
 	i := slices.IndexFunc(t.slots, func(s slot) bool { return s.of == own.of })
-	if i < 0 { // which block it is in is not known
-		return t.list, own.span
+	if i < 0 { // its block isn't known
+		return t.List, own.Span
 	}
-	own, object = t.slots[i], own.span
+	own, object = t.slots[i], own.Span
 	var others []slot
 	for _, s := range t.slots {
 		switch {
-		case s.low >= own.high || own.low >= s.high || slices.Contains(own.around, s.block.Ref()):
+		case s.Low >= own.High || own.Low >= s.High || slices.Contains(own.around, s.block.Ref()):
 		case s.block.Ref() == own.block.Ref():
-			object = span{min(object.low, s.low), max(object.high, s.high)}
+			object = touches.Span{Low: min(object.Low, s.Low), High: max(object.High, s.High)}
 		default:
 			others = append(others, s)
 		}
 	}
-	for _, a := range t.list {
+	for _, a := range t.List {
 		if !slices.ContainsFunc(others, func(s slot) bool {
-			within := a.low >= s.low && a.high <= s.high
-			// An address that is computed ahead of a loop is that of an array which has no other.
-			// Code of the variable's own block has the variable's address, unless the array is
-			// in a block within that one.
-			ahead := !holds(own.block, a.pc) || slices.Contains(s.around, own.block.Ref())
-			return within && (holds(s.block, a.pc) || a.taken && s.array && ahead && !t.takenWithin(s))
+			within := a.Low >= s.Low && a.High <= s.High
+			// An address computed before a loop belongs to an array whose address is not computed
+			// in its own block. But in the variable's own block the address is the variable's,
+			// unless the array's block lies within that block.
+			ahead := !holds(own.block, a.PC) || slices.Contains(s.around, own.block.Ref())
+			return within && (holds(s.block, a.PC) || a.Taken && s.array && ahead && !t.takenWithin(s))
 		}) {
 			list = append(list, a)
 		}
@@ -124,15 +113,15 @@ func (t *touchedFrame) of(own slot) (list []touch, object span) {
 
 // takenWithin reports whether instructions in the block of a variable compute its address.
 func (t *touchedFrame) takenWithin(s slot) bool {
-	return slices.ContainsFunc(t.list, func(a touch) bool { return a.taken && a.low < s.high && a.low >= s.low && holds(s.block, a.pc) })
+	return slices.ContainsFunc(t.List, func(a touches.Touch) bool { return a.Taken && a.Low < s.High && a.Low >= s.Low && holds(s.block, a.PC) })
 }
 
-// holds reports code of a block.
+// holds reports whether an instruction belongs to a block.
 func holds(block debuginfo.Entry, pc uint64) bool {
 	return slices.ContainsFunc(block.Ranges(), func(r debuginfo.Range) bool { return r.Low <= pc && pc < r.High })
 }
 
-// leavesStoresOut reports a function whose compiler may have left stores out.
+// leavesStoresOut reports whether the compiler may have omitted stores in the function.
 func (f *frame) leavesStoresOut() bool {
 	u := f.fn.Unit()
 	if f.isGNU() {
@@ -142,18 +131,22 @@ func (f *frame) leavesStoresOut() bool {
 	return f.optimized(f.fn, 0)
 }
 
-// takes reports whether an address in a variable is computed. Loops over an array may
-// count from any address before or behind it, so for an array only an address at which
-// another variable begins is not taken for the array's.
-func (f *frame) takes(list []touch, own span, slots []slot, t ctype) bool {
+// takes reports whether the function computes an address in a variable. A loop over an array
+// may count from any address before or after it. So for an array, every computed address
+// counts, except the start of another variable, and except the end of the array below, up to
+// which a loop counts.
+func (f *frame) takes(list []touches.Touch, own touches.Span, slots []slot, t ctype) bool {
 	array := f.holdsArray(t, 0)
-	return slices.ContainsFunc(list, func(a touch) bool {
-		within := a.low >= own.low && a.low < own.high
-		return a.taken && (within || array && !slices.ContainsFunc(slots, func(s slot) bool { return s.low == a.low }))
+	return slices.ContainsFunc(list, func(a touches.Touch) bool {
+		within := a.Low >= own.Low && a.Low < own.High
+		if a.Bound && slices.ContainsFunc(slots, func(s slot) bool { return s.array && s.High == a.Low }) {
+			return false
+		}
+		return a.Taken && (within || array && !slices.ContainsFunc(slots, func(s slot) bool { return s.Low == a.Low }))
 	})
 }
 
-// holdsArray reports a structure with an array in it.
+// holdsArray reports whether a structure contains an array.
 func (f *frame) holdsArray(t ctype, depth int) bool {
 	if t.kind == kindArray || f.tooDeep(depth) {
 		return true
@@ -163,14 +156,14 @@ func (f *frame) holdsArray(t ctype, depth int) bool {
 	})
 }
 
-// rest is a place in memory without the bytes that nothing accesses. Programs leave the
-// end of an array unset by themselves, as that of a text is, so an array is there whole.
-func (f *frame) rest(p place, list []touch, own span, t ctype) place {
-	size := own.high - own.low
+// rest returns a place in memory without the bytes that nothing accesses. Programs themselves
+// leave the end of an array unset, as after a short text, so an array is kept as a whole.
+func (f *frame) rest(p place, list []touches.Touch, own touches.Span, t ctype) place {
+	size := own.High - own.Low
 	there := make([]bool, size)
 	for _, a := range list {
-		for at := max(a.low, own.low); at < min(a.high, own.high); at++ {
-			there[at-own.low] = true
+		for at := max(a.Low, own.Low); at < min(a.High, own.High); at++ {
+			there[at-own.Low] = true
 		}
 	}
 	f.wholeArrays(there, t, 0)
@@ -193,7 +186,7 @@ func (f *frame) rest(p place, list []touch, own span, t ctype) place {
 	return out
 }
 
-// wholeArrays marks the arrays of which a byte is there.
+// wholeArrays marks all bytes of arrays of which at least one byte is there.
 func (f *frame) wholeArrays(there []bool, t ctype, depth int) {
 	if f.tooDeep(depth) {
 		return
@@ -215,17 +208,51 @@ func (f *frame) wholeArrays(there []bool, t ctype, depth int) {
 	}
 }
 
-// touched looks through the function's code, once.
+// touched examines the function's code, once.
 func (f *frame) touched() *touchedFrame {
 	if f.touches == nil {
-		f.touches = &touchedFrame{copies: map[insn.Reg]int64{}}
+		f.touches = &touchedFrame{}
 		f.touches.look(f)
 		f.touches.share(f, f.fn, nil)
 	}
 	return f.touches
 }
 
-// share notes the variables of a block, and of those in it, that have a place in the
+// look notes what the function's instructions do.
+func (t *touchedFrame) look(f *frame) {
+	size := uint64(0)
+	how := touches.Function{CFA: f.frameAt, GNU: f.isGNU()}
+	for _, r := range f.fn.Ranges() {
+		if size += r.High - r.Low; r.High < r.Low || size > maxTouching {
+			t.Unknown = true
+			return
+		}
+		code, err := f.module.File.Text(symbols.Vaddr(r.Low), int(r.High-r.Low))
+		if err != nil || uint64(len(code)) != r.High-r.Low {
+			t.Unknown = true
+			return
+		}
+		t.Look(how, code, r.Low)
+	}
+}
+
+// frameAt is touches.Function's CFA.
+func (f *frame) frameAt(pc uint64) (reg insn.Reg, off int64, ok bool) {
+	row, known := f.module.File.Unwind().At(pc)
+	if !known || row.CFA.Kind != unwind.InRegister {
+		return insn.NoReg, 0, false
+	}
+	reg = insn.NoReg
+	switch r, _ := dwarfRegister(row.CFA.Reg); r {
+	case fetch.SP:
+		reg = insn.RSP
+	case fetch.BP:
+		reg = insn.RBP
+	}
+	return reg, row.CFA.Off, true
+}
+
+// share notes the variables of a block, and of the blocks in it, that have one place in the
 // frame all the time.
 func (t *touchedFrame) share(f *frame, block debuginfo.Entry, around []debuginfo.Ref) {
 	if len(around) > maxDepthOfBlocks || len(t.slots) > maxSlots {
@@ -236,8 +263,8 @@ func (t *touchedFrame) share(f *frame, block debuginfo.Entry, around []debuginfo
 		case dwarf.TagLexDwarfBlock, dwarf.TagInlinedSubroutine:
 			t.share(f, c, append(slices.Clip(around), block.Ref()))
 		case dwarf.TagSubprogram:
-			// A nested function of GNU C gets the address of all that it uses of this frame.
-			t.unknown = t.unknown || f.fn.Unit().Language().IsC() && !c.Flag(dwarf.AttrDeclaration)
+			// GNU C gives a nested function the address of everything that it uses in this frame.
+			t.Unknown = t.Unknown || f.fn.Unit().Language().IsC() && !c.Flag(dwarf.AttrDeclaration)
 		case dwarf.TagVariable:
 			list := c.Locations(dwarf.AttrLocation)
 			if len(list) != 1 || !list[0].Everywhere() || !f.basedOnCFA() {
@@ -245,13 +272,13 @@ func (t *touchedFrame) share(f *frame, block debuginfo.Entry, around []debuginfo
 			}
 			at, ok := fromFrameBase(list[0].Expr)
 			if typ, err := f.typeOf(&c); ok && err == nil && typ.size > 0 {
-				t.slots = append(t.slots, slot{span{at, at + typ.size}, c.Ref(), block, around, typ.kind == kindArray})
+				t.slots = append(t.slots, slot{touches.Span{Low: at, High: at + typ.size}, c.Ref(), block, around, typ.kind == kindArray})
 			}
 		}
 	}
 }
 
-// fromFrameBase is the distance from the frame's base that an expression is.
+// fromFrameBase returns the distance from the frame's base that an expression describes.
 func fromFrameBase(expr []byte) (at int64, ok bool) {
 	if len(expr) == 0 || expr[0] != opFbreg {
 		return 0, false
@@ -267,11 +294,11 @@ func fromFrameBase(expr []byte) (at int64, ok bool) {
 	return at, !r.Bad
 }
 
-// basedOnCFA reports a function whose places count from the canonical frame address.
+// basedOnCFA reports whether the function's places count from the canonical frame address.
 func (f *frame) basedOnCFA() bool {
 	base := f.fn.Locations(dwarf.AttrFrameBase)
 	return len(base) == 1 && len(base[0].Expr) == 1 && base[0].Expr[0] == opCallFrameCFA
 }
 
-// maxSlots bounds the variables of a function that are looked at.
+// maxSlots limits the variables of a function that are examined.
 const maxSlots = 4096

@@ -12,18 +12,18 @@ import (
 
 // Arguments of statically defined probes
 //
-// A note has them as operands of the assembler, each of its size: where sys/sdt.h's
-// macros stand, the compiler has said where the value is. They are values, whether
-// the operand is a register, a constant or memory: of 64 bits, extended as the note
-// says, so that what points somewhere can be followed.
+// A note lists the arguments as assembler operands with sizes: where sys/sdt.h's macros stand,
+// the compiler has written where each value is. Whether the operand is a register, a constant
+// or memory, the argument is a value of 64 bits, extended as the note says, so that pointers can
+// be followed.
 
-// noArgumentError is a fetch.ErrNoValue of a note.
+// noArgumentError is a fetch.ErrNoValue about a note.
 type noArgumentError struct{ err error }
 
 func (e noArgumentError) Error() string   { return e.err.Error() }
 func (e noArgumentError) Unwrap() []error { return []error{e.err, fetch.ErrNoValue} }
 
-// notedArgument is the N-th argument of the site's note, from 1.
+// notedArgument returns the N-th argument of the site's note, counted from 1.
 func (s *Scope) notedArgument(n int) (fetch.Variable, error) {
 	args, errs := s.site.USDT.Arguments()
 	switch {
@@ -41,7 +41,7 @@ func (s *Scope) notedArgument(n int) (fetch.Variable, error) {
 	}
 	v, err := s.operand(&args[n-1])
 	if err != nil {
-		return fetch.Variable{}, noArgumentError{fmt.Errorf("the note's argument %s can't be had: %w", strconv.Quote(args[n-1].Text), err)}
+		return fetch.Variable{}, noArgumentError{fmt.Errorf("the note's argument %s can't be fetched: %w", strconv.Quote(args[n-1].Text), err)}
 	}
 	return fetch.Variable{
 		Name: "arg" + strconv.Itoa(n), Chain: v.whole(), Type: notedType(&args[n-1]),
@@ -49,7 +49,7 @@ func (s *Scope) notedArgument(n int) (fetch.Variable, error) {
 	}, nil
 }
 
-// address names the site by its function: a probe's name may be that of many.
+// address names the site by its function, because several probes may have the same name.
 func (s *Scope) address() string {
 	if s.site.Func.Start == 0 {
 		return s.site.Addr.String()
@@ -70,7 +70,7 @@ func (s *Scope) noted() (out []fetch.Variable) {
 	return out
 }
 
-// describeNoted tells of the arguments of the site's note, if it has one.
+// describeNoted describes the arguments of the site's note, if it has one.
 func (s *Scope) describeNoted() (out []Description) {
 	if s.site.USDT == nil {
 		return nil
@@ -88,8 +88,8 @@ func (s *Scope) describeNoted() (out []Description) {
 	return out
 }
 
-// notedType is the type that a note gives its argument. Eight bytes without a sign
-// may be an address, and are printed as one.
+// notedType returns the type that a note gives its argument. Eight bytes without a sign may be
+// an address, and are printed as one.
 func notedType(a *symbols.USDTArg) fetch.Type {
 	t := fetch.Type{Base: fetch.Unsigned, Size: uint8(a.Size)}
 	switch {
@@ -103,7 +103,7 @@ func notedType(a *symbols.USDTArg) fetch.Type {
 	return t
 }
 
-// noted is $argN on the way to a member or a cast.
+// noted resolves $argN if a member or a cast applies to it.
 func (f *frame) noted(name string, n int) (value, error) {
 	args, errs := f.scope.site.USDT.Arguments()
 	if n < 1 || n > len(args) || errs[n-1] != nil {
@@ -126,7 +126,7 @@ func (f *frame) noted(name string, n int) (value, error) {
 
 var errNoOperand = errors.New("there is no such register")
 
-// operand is the value of an argument, extended to 64 bits.
+// operand returns the value of an argument, extended to 64 bits.
 func (s *Scope) operand(a *symbols.USDTArg) (v sym, err error) {
 	switch a.Kind {
 	case symbols.USDTImm:
@@ -162,7 +162,7 @@ func (s *Scope) operand(a *symbols.USDTArg) (v sym, err error) {
 	return v, nil
 }
 
-// operandAddress is where an operand in memory is.
+// operandAddress returns the address of an operand in memory.
 func (s *Scope) operandAddress(a *symbols.USDTArg) (v sym, err error) {
 	at := uint64(a.Disp)
 	if a.Symbol != "" {
@@ -184,7 +184,7 @@ func (s *Scope) operandAddress(a *symbols.USDTArg) (v sym, err error) {
 		parts = append(parts, r)
 	}
 	if a.Base == "rip" && (a.Symbol == "" || a.Index != "") {
-		return v, errors.New("it is relative to an instruction that isn't known")
+		return v, errors.New("it is relative to an unknown instruction")
 	}
 	switch a.Segment {
 	case "fs":
@@ -205,7 +205,7 @@ func (s *Scope) operandAddress(a *symbols.USDTArg) (v sym, err error) {
 	return v.add(int64(at)), nil
 }
 
-// extended extends what an argument's size says to 64 bits.
+// extended extends a value from its argument's size to 64 bits.
 func (v sym) extended(a *symbols.USDTArg) sym {
 	if a.Size == 8 {
 		return v
@@ -226,7 +226,7 @@ func extend(n uint64, a *symbols.USDTArg) uint64 {
 	return n << bits >> bits
 }
 
-// wordRegister finds a general register by its name for all of its 64 bits.
+// wordRegister finds a general register by the name of all its 64 bits.
 func wordRegister(name string) (fetch.Reg, bool) {
 	for r, legacy := range generalNames() {
 		if name == "r"+legacy || r >= fetch.R8 && name == legacy {
@@ -236,14 +236,14 @@ func wordRegister(name string) (fetch.Reg, bool) {
 	return 0, false
 }
 
-// generalNames are the general registers' names as those of their parts are made
-// from, in the order of their numbers.
+// generalNames returns the stems from which the names of general registers and their parts are
+// made, in the order of the registers' numbers.
 func generalNames() [16]string {
 	return [16]string{"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"}
 }
 
-// partRegister finds a general register by the name of it or of a part of it. high
-// says that the part begins with the ninth bit.
+// partRegister finds a general register by its name, or by the name of a part. high says that
+// the part begins with the ninth bit.
 func partRegister(name string) (r fetch.Reg, high, ok bool) {
 	if r, ok := wordRegister(name); ok {
 		return r, false, true
@@ -266,7 +266,7 @@ func partRegister(name string) (r fetch.Reg, high, ok bool) {
 	return 0, false, false
 }
 
-// vectorRegister is the number of the xmm register of a name.
+// vectorRegister returns the number of the xmm register with a name.
 func vectorRegister(name string) (int, bool) {
 	number, ok := strings.CutPrefix(name, "xmm")
 	n, err := strconv.Atoi(number)

@@ -7,27 +7,26 @@ import (
 	"reflect"
 	"strings"
 
-	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
-// value is a typed place, on the way to a fetch.Variable.
+// value is a typed place, from which a fetch.Variable is made.
 type value struct {
 	f        *frame
 	t        ctype
 	p        place
-	width    uint8 // of bitfields
+	width    uint8 // for bitfields
 	bit      uint8
 	atReturn bool
-	behind   bool // an address led to it
+	behind   bool // it was reached through an address
 }
 
 var (
-	errNoStruct = errors.New("is no structure")
-	errNoTarget = errors.New("points to nothing that has a type")
+	errNoStruct = errors.New("is not a structure")
+	errNoTarget = errors.New("points to something without a type")
 )
 
-// unreference goes through C++'s references, which stand for what they refer to.
+// unreference follows C++'s references to what they refer to.
 func (v value) unreference() (value, error) {
 	for range maxNested {
 		if v.t.kind != kindReference {
@@ -41,14 +40,14 @@ func (v value) unreference() (value, error) {
 	return v, errTooDeep
 }
 
-// deref is what a pointer points to.
+// deref returns what a pointer points to.
 func (v value) deref() (value, error) {
 	switch v.t.kind {
 	case kindArray:
 		return v.index(0)
 	case kindPointer, kindReference:
 	default:
-		return v, fmt.Errorf("%s is no pointer", v.t)
+		return v, fmt.Errorf("%s is not a pointer", v.t)
 	}
 	if v.t.elem.IsZero() {
 		return v, fmt.Errorf("%s %w", v.t, errNoTarget)
@@ -85,7 +84,7 @@ func (v value) deref() (value, error) {
 	return v, nil
 }
 
-// field is a member of a structure, or of what a pointer to one points to.
+// field returns a member of a structure, or of the structure that a pointer leads to.
 func (v value) field(name string) (value, error) {
 	v, err := v.unreference()
 	if err != nil {
@@ -111,10 +110,17 @@ func (v value) field(name string) (value, error) {
 		if m, ok := v.promoted(name, 0); ok {
 			return m, nil
 		}
-		return v, &NotFoundError{Name: name, Where: v.t.String(), Have: v.f.memberNames(v.t, 0)}
+		none := &NotFoundError{Name: name, Where: v.t.String(), Have: v.f.memberNames(v.t, 0)}
+		if v.t.entry.Flag(dwarf.AttrDeclaration) {
+			_, none.Undefined = v.f.data.FindStructure(&v.t.entry)
+		}
+		return v, none
 	}
 	if m.static.Unit() != nil {
 		return v.f.staticMember(m.static)
+	}
+	if m.lost {
+		return v, unknown("debug information doesn't say at which bit of %s %s begins", v.t, name)
 	}
 	if v.p, err = v.f.partOf(v.p, off, m.typ); err != nil {
 		return v, fmt.Errorf("%s: %w", name, err)
@@ -123,10 +129,10 @@ func (v value) field(name string) (value, error) {
 	return v, nil
 }
 
-// attrGoKind is the reflect.Kind of a type of Go's, whatever its name is.
+// attrGoKind is the reflect.Kind of a Go type, whatever its name is.
 const attrGoKind dwarf.Attr = 0x2900
 
-// goKind is the kind of a type of Go's; Invalid for other languages' types.
+// goKind returns the kind of a Go type. It is Invalid for types of other languages.
 func (f *frame) goKind(t ctype) reflect.Kind {
 	if !f.languageOf(t).IsGo() {
 		return reflect.Invalid
@@ -135,10 +141,10 @@ func (f *frame) goKind(t ctype) reflect.Kind {
 	return reflect.Kind(max(0, n))
 }
 
-// attrGoEmbedded marks the embedded fields of Go's structures.
+// attrGoEmbedded marks embedded fields of Go's structures.
 const attrGoEmbedded dwarf.Attr = 0x2903
 
-// promoted finds a member of what Go embeds in a structure, or points to from it.
+// promoted finds a member of a structure that a Go structure embeds, directly or by a pointer.
 func (v value) promoted(name string, depth int) (value, bool) {
 	if depth > maxNested || v.t.kind != kindStruct {
 		return v, false
@@ -167,11 +173,11 @@ func (v value) promoted(name string, depth int) (value, bool) {
 	return v, false
 }
 
-// staticMember is a class's own variable, whose definition is outside of it.
+// staticMember returns a class's own variable, whose definition is outside of the class.
 func (f *frame) staticMember(e debuginfo.Entry) (value, error) {
-	if _, ok := e.Val(dwarf.AttrLocation); !ok {
-		if _, ok := e.Val(dwarf.AttrConstValue); !ok {
-			if d, ok := f.data.FindVariable(e.QualifiedName(), nil); ok {
+	if _, located := e.Val(dwarf.AttrLocation); !located {
+		if _, constant := e.Val(dwarf.AttrConstValue); !constant || !isConst(&e) {
+			if d, ok := f.data.FindDefinition(&e); ok {
 				e = d
 			}
 		}
@@ -179,7 +185,7 @@ func (f *frame) staticMember(e debuginfo.Entry) (value, error) {
 	return f.load(e)
 }
 
-// index is an element of an array, of what a pointer points to, or of a slice.
+// index returns an element of an array, of a slice, or of what a pointer leads to.
 func (v value) index(i int64) (value, error) {
 	v, err := v.unreference()
 	if err != nil {
@@ -189,7 +195,7 @@ func (v value) index(i int64) (value, error) {
 	case kindArray:
 		elem, stride := v.f.element(v.t)
 		if stride <= 0 && v.f.dimension(v.t.entry, v.t.dim+1) >= 0 {
-			return v, fmt.Errorf("how large the rows of %s are is known when it runs alone: %w", v.t, fetch.ErrNoValue)
+			return v, unknown("the size of the rows of %s is known only while the program runs", v.t)
 		}
 		if stride <= 0 || v.t.count > 0 && (i < 0 || i >= v.t.count) {
 			return v, fmt.Errorf("%s has no element %d", v.t, i)
@@ -232,8 +238,8 @@ func (v value) index(i int64) (value, error) {
 	return v, fmt.Errorf("%s has no elements", v.t)
 }
 
-// vector is the pointer to the elements of Rust's Vec, with their
-// type, which the pointer itself has lost.
+// vector returns the pointer to the elements of Rust's Vec, with the elements' type, which the
+// pointer itself doesn't have.
 func (v value) vector() (value, bool) {
 	if !strings.HasPrefix(v.t.name, "Vec<") || !v.f.language(v.t.entry).IsRust() {
 		return v, false

@@ -2,8 +2,8 @@ package vars
 
 import "kprobe/fetch"
 
-// variantField is field for a member that a definition names: what is in a variant of
-// an enum of Rust's can't be read while another variant is there.
+// variantField is field for a member that a definition names. A member in a variant of a Rust
+// enum can only be read while that variant is there.
 func (v value) variantField(name string) (value, error) {
 	m, err := v.field(name)
 	if err != nil {
@@ -32,7 +32,7 @@ func (v value) variantField(name string) (value, error) {
 	if chosen < 0 {
 		return m, nil
 	}
-	if tag == nil { // the only variant that there can be
+	if tag == nil { // there is only one possible variant
 		return m, nil
 	}
 	is, not := list[chosen].cases, []uint64(nil)
@@ -44,7 +44,7 @@ func (v value) variantField(name string) (value, error) {
 		}
 	}
 	if !list[chosen].isCase || len(is) > 1 || len(not) > maxCases {
-		return m, noValueError("whether " + name + " is there can't be told")
+		return m, unknown("it is not known whether %s is there", name)
 	}
 	of.p, err = of.p.part(tag.off, tag.typ.size)
 	if err != nil {
@@ -63,11 +63,11 @@ func (v value) variantField(name string) (value, error) {
 	return m, nil
 }
 
-// maxCases bounds the variants that one must not be.
+// maxCases limits how many other variants must be excluded.
 const maxCases = 16
 
-// when is a place that can only be read while the number at another is n, or with not
-// is another.
+// when returns a place that can only be read while the number at tag is n; with not, while it
+// is another number.
 func (p place) when(tag place, size int64, n uint64, not bool) (place, error) {
 	if size < 8 {
 		n &= 1<<(8*size) - 1
@@ -97,10 +97,10 @@ func (p place) when(tag place, size int64, n uint64, not bool) (place, error) {
 		s.FromReg, s.Reg, s.Imm = true, r, shift
 		return p.each(func(v sym) sym { return v.step(s) }), nil
 	}
-	return p, noValueError("whether it is there is not where it is")
+	return p, noValueError("the tag that says whether it is there is stored elsewhere")
 }
 
-// each changes how every part of a place is found.
+// each applies a change to how every part of a place is found.
 func (p place) each(do func(sym) sym) place {
 	switch p.kind {
 	case inMemory, isValue:
@@ -115,12 +115,12 @@ func (p place) each(do func(sym) sym) place {
 	return p
 }
 
-// root is where a chain starts.
+// root returns where a chain starts.
 func (s sym) root() [4]uint64 {
 	return [4]uint64{uint64(s.src.Source), uint64(s.src.Reg), s.src.Imm, uint64(s.src.Off)}
 }
 
-// behind is how far an address is behind another that is found by the same steps.
+// behind returns how far an address lies after another one that is found by the same steps.
 func (s sym) behind(base sym) (int64, bool) {
 	cut := func(s sym) ([]fetch.Step, uint64) {
 		if n := len(s.steps) - 1; n >= 0 && s.steps[n].Op == fetch.StepAdd && !s.steps[n].FromReg {
@@ -130,7 +130,7 @@ func (s sym) behind(base sym) (int64, bool) {
 	}
 	a, off := cut(s)
 	b, from := cut(base)
-	for len(b) > 0 && b[len(b)-1].Op == fetch.StepWhen { // of an enum around it, or another case
+	for len(b) > 0 && b[len(b)-1].Op == fetch.StepWhen { // conditions of an enum around it, or of another case
 		inner := b[:len(b)-1]
 		b = inner
 		if n := len(b) - 1; n >= 0 && b[n].Op == fetch.StepAdd && !b[n].FromReg {
@@ -154,7 +154,8 @@ func (s sym) behind(base sym) (int64, bool) {
 	return int64(off - from), true
 }
 
-// shifted tells a register, or the bits of one from a number on.
+// shifted returns a register and a shift, if the value is the register's bits from that number
+// on.
 func (s sym) shifted() (r fetch.Reg, shift uint64, ok bool) {
 	if s.src.Source != fetch.SourceReg || len(s.steps) > 1 {
 		return 0, 0, false

@@ -7,14 +7,14 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// virtualBase is a base class of C++ of which each object tells where it is in it:
-// the word at table behind the address that the object begins with.
+// virtualBase is a C++ base class whose place only each object knows: an object begins with
+// the address of a table, which has the place at that address plus table.
 type virtualBase struct {
 	typ   ctype
 	table int64
 }
 
-// virtualBases lists those of a class, without those of its base classes.
+// virtualBases lists the virtual base classes of a class, without those of its base classes.
 func (f *frame) virtualBases(t ctype) []virtualBase {
 	var out []virtualBase
 	if f.work++; t.kind != kindStruct || f.work > maxWork {
@@ -36,8 +36,8 @@ func (f *frame) virtualBases(t ctype) []virtualBase {
 	return out
 }
 
-// tableOffset reads DW_OP_dup, DW_OP_deref, N, DW_OP_minus or DW_OP_plus,
-// DW_OP_deref, DW_OP_plus.
+// tableOffset reads the offset in the table from the expression DW_OP_dup, DW_OP_deref, N,
+// DW_OP_minus or DW_OP_plus, DW_OP_deref, DW_OP_plus.
 func tableOffset(b []byte) (int64, bool) {
 	r := dwread.At(b, 0)
 	if r.U8() != opDup || r.U8() != opDeref {
@@ -63,8 +63,8 @@ func tableOffset(b []byte) (int64, bool) {
 	return n, ok && n > -1<<20 && n < 1<<20
 }
 
-// inVirtualBase finds a member of a virtual base class, of the class itself or of
-// its base classes.
+// inVirtualBase finds a member of a virtual base class, of the class itself or of its base
+// classes.
 func (v value) inVirtualBase(name string, depth int) (value, bool) {
 	if v.t = v.f.whole(v.t); v.p.kind != inMemory || v.f.tooDeep(depth) {
 		return v, false
@@ -98,7 +98,7 @@ func (v value) inVirtualBase(name string, depth int) (value, bool) {
 	return v, false
 }
 
-// hasVirtualBase reports whether part of a structure lies where only it tells.
+// hasVirtualBase reports whether a structure has a part whose place only each object knows.
 func (f *frame) hasVirtualBase(t ctype) bool {
 	for c := range t.entry.Children() {
 		if n, _ := c.Int(dwarf.AttrVirtuality); n != 0 && c.Tag() == dwarf.TagInheritance {

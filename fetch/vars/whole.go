@@ -6,17 +6,16 @@ import (
 	"kprobe/fetch"
 )
 
-// pieceList collects where the bytes of a value are.
+// pieceList collects the places of a value's bytes.
 type pieceList struct {
 	parts   []fetch.Part
-	missing []piece // what is nowhere
+	missing []piece // parts that have no place
 }
 
-// maxPieces bounds the pieces of one value.
+// maxPieces limits the pieces of one value.
 const maxPieces = 64
 
-// add lists the pieces of the size bytes at a place, which are at off of the
-// value.
+// add lists the pieces of the size bytes at a place. They belong at off of the value.
 func (l *pieceList) add(p place, off, size int64) error {
 	if len(l.parts) > maxPieces {
 		return errPieces
@@ -49,7 +48,7 @@ func (l *pieceList) add(p place, off, size int64) error {
 		}
 	case isBytes:
 		if int64(len(p.bytes)) < size {
-			return fmt.Errorf("its constant has %d bytes of %d: %w", len(p.bytes), size, fetch.ErrNoValue)
+			return unknown("its constant has %d bytes of %d", len(p.bytes), size)
 		}
 	}
 	for from := int64(0); from < size; {
@@ -82,7 +81,7 @@ func (l *pieceList) skip(off, size int64) {
 	}
 }
 
-// lacks reports whether part of what is at off is nowhere.
+// lacks reports whether some of the size bytes at off have no place.
 func (l *pieceList) lacks(off, size int64) bool {
 	for _, m := range l.missing {
 		if off < m.off+m.size && m.off < off+size {
@@ -92,9 +91,9 @@ func (l *pieceList) lacks(off, size int64) bool {
 	return false
 }
 
-// whole makes a variable of a value that lies in several places: each of them is
-// read by itself. Members that are nowhere are said to be; if all are, or a
-// number is, there is no value.
+// whole makes a variable of a value that lies in several places. Each piece is read on its
+// own. Members without a place are marked. If no member has a place, or a part of a number has
+// none, the variable has no value.
 func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
 	var list pieceList
 	if err := list.add(v.p, 0, int64(out.Type.Size)*int64(max(out.Type.Count, 1))); err != nil {
@@ -114,8 +113,8 @@ func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
 	return out, nil
 }
 
-// without is a type whose members at places that are missing are gone; some is
-// false if nothing of it is left.
+// without returns a type without the members that have no place. some is false if nothing is
+// left of it.
 func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some bool) {
 	size := int64(t.Size) * int64(max(t.Count, 1))
 	if l := t.Layout; l != nil && t.Base == fetch.String && l.Len != 0 && list.lacks(off+int64(l.Len), 8) {
@@ -136,7 +135,7 @@ func without(t fetch.Type, off int64, list *pieceList) (out fetch.Type, some boo
 		m.Type, there = without(m.Type, off+int64(m.Off), list)
 		some = some || there
 		if !there && l.Switch == i+1 {
-			return gone, false // which variant it is nobody knows
+			return gone, false // the variant isn't known
 		}
 	}
 	t.Layout = &l

@@ -7,8 +7,8 @@ import (
 	"kprobe/fetch"
 )
 
-// What is passed in registers of more than 8 bytes: GNU's vectors and __float128 in
-// one of the xmm registers each, results of long double on the x87's stack.
+// Values that are passed in registers of more than 8 bytes: GNU's vectors and __float128 take one
+// xmm register each, and results of type long double are on the x87's stack.
 
 // attrGNUVector marks array types that are vectors.
 const attrGNUVector dwarf.Attr = 0x2107
@@ -20,7 +20,7 @@ func isVector(t ctype) bool {
 // isX87 tells a long double from a __float128.
 func isX87(t ctype) bool { return t.kind == kindWideFloat && !strings.Contains(t.entry.Name(), "128") }
 
-// classifyVector sets the classes of a vector's eightbytes, or of a __float128's.
+// classifyVector sets the classes of the eightbytes of a vector or a __float128.
 func classifyVector(t ctype, off int64, out []class) bool {
 	if t.size != 8 && t.size != 16 || off%t.size != 0 || off+t.size > int64(8*len(out)) {
 		return false
@@ -35,8 +35,9 @@ func classifyVector(t ctype, off int64, out []class) bool {
 	return true
 }
 
-// isWideVector reports a vector of more than 16 bytes, or what has one in it: it is
-// in memory or in a register by the instructions that the compiler was allowed.
+// isWideVector reports whether a type is a vector of more than 16 bytes, or contains one.
+// Whether it is passed in memory or in a register depends on the instructions that the
+// compiler was allowed to use.
 func (f *frame) isWideVector(t ctype, depth int) bool {
 	switch {
 	case t.size <= 16 || t.size > 64 || f.tooDeep(depth):
@@ -52,7 +53,7 @@ func (f *frame) isWideVector(t ctype, depth int) bool {
 	return false
 }
 
-// holdsX87 reports a long double, or what is nothing but one.
+// holdsX87 reports whether a type is a long double, or consists of nothing else.
 func (f *frame) holdsX87(t ctype, depth int) bool {
 	switch {
 	case t.size != 16 || f.tooDeep(depth):
@@ -77,7 +78,7 @@ func (f *frame) holdsX87(t ctype, depth int) bool {
 	return false
 }
 
-// x87 is a number in st(n), at off of a value.
+// x87 returns a number in st(n), at off of a value.
 func x87(n int, off int64) []piece {
 	return []piece{{off, 8, inVector(16+n, 0)}, {off + 8, 8, inVector(16+n, 8)}}
 }
@@ -86,10 +87,10 @@ func inVector(n int, off int64) place {
 	return place{kind: isValue, sym: sym{src: fetch.Chain{Source: fetch.SourceVector, Reg: fetch.Reg(n), Off: off}}}
 }
 
-// vectorHalf is the upper half of an xmm register.
+// vectorHalf returns the upper half of an xmm register.
 func vectorHalf(n int) place { return inVector(n, 8) }
 
-// isXMM tells an xmm register that is all of a value.
+// isXMM reports whether a place is an xmm register that holds all of a value.
 func (p place) isXMM() bool {
 	return p.kind == isValue && p.sym.src.Source == fetch.SourceXMM && len(p.sym.steps) == 0
 }

@@ -45,6 +45,8 @@ var ownFiles = map[string][]string{
 	"probe/memory/keep.go":          {"os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)"},                                                  // --keep FILE
 	"probe/memory/file.go":          {`"fd/"+strconv.Itoa(int(fd))), os.O_RDWR`},                                                                    // made by kprobe the moment before
 	"internal/procfs/procfs.go":     {"unix.Open(path, ", "os.Open(dir)", `os.ReadFile(t.Path("children"))`},                                        // of /proc
+	"internal/procfs/exec.go":       {`os.ReadFile(Image(pid).Path("auxv"))`},                                                                       // of /proc
+	"internal/procfs/frozen.go":     {`os.ReadFile(Process(pid).Path("cgroup"))`, "os.ReadFile(filepath.Join(dir, f.file))"},                        // of /proc and a mounted cgroup hierarchy
 	"probe/tracee/start.go":         {"os.OpenFile(os.DevNull, "},                                                                                   // standard input of a command
 	"symbols/debuginfod/store.go":   {"os.OpenFile(path, os.O_CREATE"},                                                                              // the cache folder
 	"symbols/indexcache.go":         {"os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, "},                                      // the cache folder, which others than its user don't write to

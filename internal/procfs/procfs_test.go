@@ -141,9 +141,11 @@ func TestProcesses(t *testing.T) {
 	if _, err := Thread(pid, pid).Children(); err == nil && !slices.Contains(Process(pid).AllChildren(), kid) {
 		t.Errorf("%d is not among the children %v", kid, Process(pid).AllChildren())
 	}
-	if comm, err := Process(kid).Comm(); err != nil || comm != "sleep" {
-		t.Errorf("its name is %q, %v", comm, err)
-	}
+	// Start returns while the kernel still executes the program: the name comes after that.
+	waitUntil(t, "its name", func() bool {
+		comm, err := Process(kid).Comm()
+		return err == nil && comm == "sleep"
+	})
 	_ = c.Process.Kill()
 	_ = c.Wait()
 	for what, f := range map[string]func() error{

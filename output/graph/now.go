@@ -167,7 +167,7 @@ func (g *group) head(b []byte) []byte {
 		b = append(b, since...)
 	}
 	if t.Moved {
-		b = append(b, "; it ran while it was looked at: this may be of several moments"...)
+		b = append(b, "; it ran while kprobe read its stack: the calls may be from several moments"...)
 	}
 	return append(b, '\n')
 }
@@ -219,7 +219,7 @@ func (p *place) line(since uint64, text string) {
 func (p *place) frames(frames []results.InsideFrame, end symbols.StackEnd) {
 	switch {
 	case end == symbols.StackTruncated:
-		p.line(0, "/* the outer calls are farther up the stack than was looked */")
+		p.line(0, "/* the outer calls are farther up the stack than kprobe looked */")
 	case end == symbols.StackUnknown:
 		p.line(0, "/* nothing says who called this */")
 	case len(frames) >= results.MaxInside:

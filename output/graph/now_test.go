@@ -43,7 +43,7 @@ func TestNow(t *testing.T) {
   1)  pr\x1bog-7           | $ 2500000 us  |        futex(uaddr=0x20); /* mutex 0x20: other-8 has it */
 
 # other-8: runs, of 4 samples
-  0)  other-8              |               |  /* the outer calls are farther up the stack than was looked */
+  0)  other-8              |               |  /* the outer calls are farther up the stack than kprobe looked */
   0)  other-8              |               |  loop() {
   0)  other-8              |               |    /* innermost, in samples: a 3, b 1 */
 

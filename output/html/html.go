@@ -210,7 +210,7 @@ func (p *Page) losses(note func(string, ...any)) {
 		note("%s calls lie deeper than %d: their paths in the flame graph begin with the innermost %[2]d.", grouped(n), report.MaxDepth)
 	}
 	if n := p.Report.Weightless; n > 0 {
-		note("%s hits have a %q that is negative, unreadable or no number: they weigh nothing.", grouped(n), p.Report.Weight)
+		note("%s hits have a %q that is negative, unreadable or not a number: they weigh nothing.", grouped(n), p.Report.Weight)
 	}
 	if n := p.Report.Tracks.Cut; n > 0 {
 		note("%s calls may lack their callers: record with --calls to follow so many.", grouped(n))

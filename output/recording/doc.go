@@ -62,10 +62,14 @@ package recording
 const Magic = "\x89KPROBE\n"
 
 // Version is that of files which are written.
-const Version = 2
+const Version = 3
 
-// oldest is the version that a reader knows, too: of files that have no records.
-const oldest = 1
+// oldest is the oldest version that a reader knows: of files that have no records. The records of
+// short have other state words (ring.NextShort).
+const (
+	oldest = 1
+	short  = 2
+)
 
 // The bounds of a file, which writer and reader keep.
 const (

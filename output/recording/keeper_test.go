@@ -152,7 +152,7 @@ func TestRecords(t *testing.T) {
 			s.define(t, 7, "r:out work v=$retval:s32", 0x1000)
 			minus := int64(-3)
 			take(t, k, 0, record(1, 5, now+10, words(1)), record(7, 5, now+50, words(uint64(minus), 0x2005)))
-			take(t, k, 1, record(1, 6, now+20, words(2)), []byte{0, 0, 8, 128, 0, 0, 0, 0}, record(1, 6, now+60, words(4)))
+			take(t, k, 1, record(1, 6, now+20, words(2)), binary.LittleEndian.AppendUint64(nil, uint64(ring.SkipWord(1))), record(1, 6, now+60, words(4)))
 			if err := k.Until(now + 55); err != nil {
 				t.Fatal(err)
 			}

@@ -91,7 +91,7 @@ func (r *rawReader) part(p *process, cpu uint16, b []byte) bool {
 		last = ln.q[n-1].tsc
 	}
 	for len(b) > 0 {
-		x, rest, ok := ring.Next(b)
+		x, rest, ok := r.split(b)
 		if !ok {
 			return false
 		}

@@ -9,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+
+	"kprobe/probe/ring"
 )
 
 // ErrNotRecording is what a file is that has no recording's beginning.
@@ -76,8 +78,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 	} else if err != nil || string(head[:len(Magic)]) != Magic {
 		return nil, ErrNotRecording
 	}
-	if v := binary.LittleEndian.Uint32(head[len(Magic):]); v < oldest || v > Version {
+	v := binary.LittleEndian.Uint32(head[len(Magic):])
+	if v < oldest || v > Version {
 		return nil, &VersionError{v}
+	}
+	if o.rec.split = ring.Next; v <= short {
+		o.rec.split = ring.NextShort
 	}
 	o.at = int64(len(head))
 	typ, err := o.next()
@@ -90,7 +96,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, o.damaged("it doesn't begin with a header")
 	}
 	if err := json.Unmarshal(o.block, &o.Header); err != nil {
-		return nil, o.damaged("its header is no JSON of a header")
+		return nil, o.damaged("its header can't be read")
 	}
 	return o, nil
 }
@@ -113,7 +119,7 @@ func (o *Reader) next() (typ byte, err error) {
 	}
 	n := binary.LittleEndian.Uint32(head[4:])
 	if n > MaxBlock || head[1]|head[2]|head[3] != 0 {
-		return 0, o.damaged("what follows is no block")
+		return 0, o.damaged("what follows is not a block")
 	}
 	if cap(o.block) < int(n) {
 		o.block = make([]byte, n)
@@ -125,7 +131,7 @@ func (o *Reader) next() (typ byte, err error) {
 		return 0, err
 	}
 	if crc32.Update(crc32.Checksum(head[:8], castagnoli), castagnoli, o.block) != binary.LittleEndian.Uint32(head[8:]) {
-		return 0, o.damaged("a block isn't what was written")
+		return 0, o.damaged("a block is damaged")
 	}
 	o.at += int64(blockHead) + int64(n)
 	if o.Progress != nil {
@@ -200,7 +206,7 @@ func (o *Reader) more() error {
 	case blockModules:
 		var m Modules
 		if err := json.Unmarshal(o.block, &m); err != nil {
-			return o.damaged("a list of modules is no JSON of one")
+			return o.damaged("a list of modules can't be read")
 		}
 		if len(o.Modules) < maxModules {
 			o.Modules = append(o.Modules, m)
@@ -209,14 +215,14 @@ func (o *Reader) more() error {
 		o.End = &End{}
 		if err := json.Unmarshal(o.block, o.End); err != nil {
 			o.End = nil
-			return o.damaged("its end is no JSON of one")
+			return o.damaged("its end can't be read")
 		}
 		return io.EOF
 	} // others are of later kprobes, and can be left out
 	return nil
 }
 
-var errRecord = errors.New("a record can't be what was written")
+var errRecord = errors.New("a record is damaged")
 
 // record reads one record; hit says whether it is one.
 func (o *Reader) record() (hit bool, err error) {

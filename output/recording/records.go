@@ -16,6 +16,7 @@ const mostKnown = 256 << 20
 
 // rawReader is what a Reader knows of records.
 type rawReader struct {
+	split     func(b []byte) (ring.Raw, []byte, bool) // takes the first record off
 	processes []*process
 	defs      []*rawProbe
 	owners    []*Thread

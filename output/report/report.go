@@ -7,8 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"kprobe/internal/quote"
 	"kprobe/output/calls"
@@ -280,24 +278,6 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
-// placeName is what a place that was hit is called: a statically defined probe by its own
-// name, as several stand in one function.
-func placeName(h *recording.Hit) string {
-	if h.Event.Static {
-		return h.Event.Name
-	}
-	return h.Place.String()
-}
-
-func trackName(c *calls.Call) string {
-	if c.G != 0 {
-		return "goroutine 0x" + strconv.FormatUint(c.G, 16)
-	}
-	return threadName(c.Thread)
-}
-
-func threadName(t *recording.Thread) string { return t.Comm + "-" + strconv.Itoa(t.TID) }
-
 // Enter implements calls.Sink.
 func (r *Report) Enter(c *calls.Call) error {
 	r.Nested = r.Nested || c.Parent != nil
@@ -396,13 +376,4 @@ func (r *Report) measure(n *node) uint64 {
 		return n.self
 	}
 	return n.calls
-}
-
-// Bytes reports whether a value's name says that it counts bytes.
-func Bytes(name string) bool {
-	switch strings.ToLower(name) {
-	case "size", "bytes", "nbytes", "len", "length", "n_bytes", "sz":
-		return true
-	}
-	return false
 }

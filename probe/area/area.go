@@ -56,12 +56,11 @@ type Area struct {
 	// Outside returns the registers that a thread in a detour or copy has in the program.
 	// If it is nil or inside is false, only the journal can tell.
 	Outside func(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error)
-	// lifted are the addresses of bytes that RestoreText has restored.
-	lifted map[uint64]bool
+	lifted  lifted // what was undone for leaving
 
 	Trampolines Trampolines
 
-	Gate symbols.Addr // of the byte without which no detour of a recorder takes hits
+	Gate symbols.Addr // address of the gate; 0: there is none
 }
 
 // New makes the area of a process. The memory file is laid out for the machine's CPUs, and has
@@ -82,7 +81,7 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string
 		return a, err
 	}
 	if keep == "" {
-		a.File, err = memory.New(ctx, p, layout)
+		a.File, err = closed(ctx, p, func() (*memory.File, error) { return memory.New(ctx, p, layout) })
 	} else {
 		var f *os.File
 		if f, err = memory.Keep(keep, layout); err != nil {
@@ -94,7 +93,7 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string
 				err = errors.Join(err, os.Remove(keep))
 			}
 		}()
-		a.File, err = memory.NewKept(ctx, p, layout, f)
+		a.File, err = closed(ctx, p, func() (*memory.File, error) { return memory.NewKept(ctx, p, layout, f) })
 	}
 	if err != nil {
 		return a, err
@@ -114,6 +113,23 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string
 	}
 	_, err = a.Catch(ctx, nil, unix.SIGTRAP)
 	return a, err
+}
+
+// closed makes the memory file while all threads are stopped. A program that closes descriptors which it
+// doesn't know, and opens files of its own, would have kprobe map one of those, or close it. Where no
+// stopped thread can make the calls, they are made while the others run.
+func closed(ctx context.Context, p *tracee.Process, create func() (*memory.File, error)) (m *memory.File, err error) {
+	serr := p.WithStopped(ctx, func([]*tracee.Thread) error {
+		m, err = create()
+		return nil
+	})
+	if serr = tracee.IgnoreLate(serr); serr != nil && m == nil && err == nil {
+		return nil, serr
+	}
+	if errors.Is(err, tracee.ErrNoRoom) || errors.Is(err, tracee.ErrNoThread) {
+		return create()
+	}
+	return m, err
 }
 
 // fileAt is a place in the memory file, in the form that the fallback handler's data and table
@@ -272,7 +288,7 @@ func (a *Area) Catch(ctx context.Context, t *tracee.Thread, sig syscall.Signal) 
 	changed, err = a.Fallbacks.Catch(ctx, t, sig)
 	if err == nil && changed && sig == unix.SIGTRAP {
 		if err = a.Proc.GuardTrap(ctx, t); err == nil && !a.Proc.Guarded() {
-			// The kernel has reset it in between, at another's breakpoint.
+			// The kernel has reset the action in between, when another thread hit a breakpoint.
 			if _, err = a.Fallbacks.Catch(ctx, t, sig); err == nil {
 				err = a.Proc.GuardTrap(ctx, t)
 			}

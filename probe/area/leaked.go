@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/procfs"
+	"kprobe/internal/untrusted"
 	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -22,9 +24,15 @@ import (
 // mapped. A kprobe that is killed in between leaves them behind. They do no harm, and no
 // journal lists them. The code is recognised by its bytes, the file by its name.
 
+// HasStrays reports whether there are such things in a process, a live kprobe's included.
+func HasStrays(pid int) bool {
+	_, _, padded := tracee.Injected(pid)
+	return padded || len(memfileDescriptors(pid)) > 0
+}
+
 // recoverStrays removes what no memory file lists.
 func recoverStrays(ctx context.Context, tr *tracee.Tracer, pid int) (found bool, err error) {
-	if _, _, padded := tracee.Injected(pid); !padded && len(memfileDescriptors(pid)) == 0 {
+	if !HasStrays(pid) {
 		return false, nil
 	}
 	p, err := tr.Attach(ctx, pid)
@@ -81,15 +89,29 @@ func isIn(at symbols.Addr, stopped []*tracee.Thread) bool {
 	return false
 }
 
-// memfileDescriptors lists the descriptors of memory files that a process has
-// open.
+// memfileDescriptors lists the descriptors of memory files that a process has open. kprobe writes
+// nothing to such a file while it is open there: one with contents is the program's own.
 func memfileDescriptors(pid int) (fds []int) {
 	task := procfs.Image(pid)
 	open, _ := task.Descriptors() // none where they can't be read
 	for _, fd := range open {
 		if to, err := os.Readlink(task.Path("fd/" + strconv.Itoa(fd))); err == nil && to == "/memfd:"+ring.MemfdName+" (deleted)" {
-			fds = append(fds, fd)
+			if blank(task.Path("fd/" + strconv.Itoa(fd))) {
+				fds = append(fds, fd)
+			}
 		}
 	}
 	return fds
+}
+
+// blank reports whether a file is empty or begins with zeros.
+func blank(name string) bool {
+	f, _, err := untrusted.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var b [8]byte
+	_, err = f.ReadAt(b[:], 0)
+	return b == [8]byte{} && (err == nil || errors.Is(err, io.EOF))
 }

@@ -85,7 +85,7 @@ func (a *Area) findFallbacks(maps []symbols.Mapping) error {
 	codeThere, _ := memory.AnonymousIn(maps, symbols.Addr(code), memory.PageSize)
 	dataThere, _ := memory.AnonymousIn(maps, symbols.Addr(data), memory.PageSize)
 	if !codeThere || !dataThere {
-		return errors.New("the fallback handlers of the earlier kprobe are not where it says")
+		return errors.New("the fallback handlers of the earlier kprobe are not where its journal says")
 	}
 	if a.Code.Holds(symbols.Addr(code)) == nil {
 		a.Fallbacks.Adopted() // they were left by a kprobe before that one

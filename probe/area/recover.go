@@ -58,14 +58,14 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[sy
 		m, err := FindMemfile(pid)
 		gone := errors.Is(err, symbols.ErrGone)
 		if m != nil || err != nil && !gone {
-			continue // it is to stay, or it stays for a thread, or for a child that runs in the same memory
+			continue // it must stay: on purpose, for a thread, or for a child that runs in the same memory
 		}
 		kids := leftChildren(pid)
 		if found || gone {
 			kids = append(kids, orphans(pid, kids)...)
 		}
 		if known == nil && len(kids) > 0 {
-			known = mapped(kids[0]) // the file is the same, and says nothing any more once one was recovered
+			known = mapped(kids[0]) // the children share one file, which is empty once one of them was recovered
 		}
 		for _, kid := range kids {
 			one(kid, known)
@@ -109,7 +109,7 @@ func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.
 		if by := livesFor(pid, m); by != 0 {
 			return found, tracee.TracedBy(pid, by)
 		}
-		// What its memory doesn't give now isn't asked for while it stands still.
+		// If the memory can't be read now, it isn't read while the process is stopped, either.
 		if _, err := untrusted.Within(func() (any, error) { return nil, LiftBreakpoints(pid, m) }); errors.Is(err, untrusted.ErrNoAnswer) {
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}

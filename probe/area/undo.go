@@ -2,8 +2,10 @@ package area
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -108,27 +110,53 @@ func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 			return err
 		}
 	}
-	err = Restore(a.Proc, list, stopped)
-	for _, w := range list {
-		a.noteLifted(w)
-	}
-	if err != nil {
+	if err := a.Lift(list, stopped); err != nil {
 		return err
 	}
 	return semaphore.LowerAll(a.Proc, a.File)
 }
 
+// Lift undoes text writes for a session that is about to leave (Leave). Every thread must be stopped.
+func (a *Area) Lift(list []*Write, stopped []*tracee.Thread) error {
+	err := Restore(a.Proc, list, stopped)
+	for _, w := range list {
+		a.noteLifted(w)
+	}
+	return err
+}
+
 // noteLifted remembers where kprobe's bytes were: a thread may have a trap from there that is
 // not answered yet.
 func (a *Area) noteLifted(w *Write) {
-	if a.lifted == nil {
-		a.lifted = map[uint64]bool{}
+	if w.Wrote {
+		a.lifted.list, a.lifted.sorted = append(a.lifted.list, w), false
+		a.lifted.longest = max(a.lifted.longest, uint64(len(w.New)))
 	}
-	for at := w.At; at < w.End(); at++ {
-		if w.lifted(at) {
-			a.lifted[at] = true
+}
+
+// lifted are writes that were undone.
+type lifted struct {
+	list    []*Write
+	longest uint64 // of them, in bytes
+	sorted  bool   // by address
+}
+
+// at reports whether one of the writes had changed the byte at an address.
+func (x *lifted) at(a uint64) bool {
+	if !x.sorted {
+		slices.SortFunc(x.list, func(v, w *Write) int { return cmp.Compare(v.At, w.At) })
+		x.sorted = true
+	}
+	first, _ := slices.BinarySearchFunc(x.list, a-min(a, x.longest), func(w *Write, at uint64) int { return cmp.Compare(w.At, at) })
+	for _, w := range x.list[first:] {
+		if w.At > a {
+			break
+		}
+		if w.lifted(a) {
+			return true
 		}
 	}
+	return false
 }
 
 // holds reports whether pc is in memory that is about to go: copies, detours, return

@@ -23,13 +23,38 @@ func (a *Area) vacate(stopped []*tracee.Thread) error {
 			err = t.EndSequence(a.holds)
 		}
 		if err == nil && (a.found || a.Unheld) && t.Interrupted(a.interrupted) {
-			// Nobody has put signals off since the tracer's death, or meanwhile.
+			// Signals were not held since the tracer's death, or while the process was let go of.
 			err = &InterruptedError{TID: t.TID()}
 		}
 		errs = append(errs, err)
 	}
 	errs = append(errs, a.RestoreSlots(), a.RestoreReturns(), a.lateIn())
+	a.see(stopped)
 	return errors.Join(errs...)
+}
+
+// see notes where threads continue, if there are fallback handlers of other kprobes: these may have to be
+// changed, which must not happen under a thread in one.
+func (a *Area) see(stopped []*tracee.Thread) {
+	if files, err := FindMemfiles(a.Proc.PID()); err != nil || len(files) < 2 {
+		return // after an error they stay
+	}
+	for _, t := range a.Proc.AllLate() {
+		if pc, ok := t.WaitsAt(); ok { // lateIn is the rule for others
+			a.Fallbacks.See(pc)
+		}
+	}
+	for _, t := range stopped {
+		regs, err := t.Regs()
+		if err != nil {
+			continue // gone
+		}
+		a.Fallbacks.See(symbols.Addr(regs.Rip))
+		t.Interrupted(func(pc symbols.Addr, _ bool) bool {
+			a.Fallbacks.See(pc)
+			return false
+		})
+	}
 }
 
 // InterruptedError says that a signal handler has interrupted a thread in kprobe's code and
@@ -55,10 +80,10 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 	trapped := t.AtTrap()
 	if trapped {
 		regs.Rip-- // the int3 has had no effect
-		if a.lifted[regs.Rip] {
+		if a.lifted.at(regs.Rip) {
 			return a.lead(t, &regs)
 		}
-	} else if a.lifted[regs.Rip] && t.DropFault(unix.SIGILL) {
+	} else if a.lifted.at(regs.Rip) && t.DropFault(unix.SIGILL) {
 		return nil // a guard: the program's instruction is there again
 	}
 	if !a.holds(symbols.Addr(regs.Rip)) {
@@ -78,7 +103,7 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 				continue
 			}
 			if !a.found {
-				// It goes on to the program's own action by itself.
+				// The handler continues to the program's own action by itself.
 				to := a.Fallbacks.Look(pc)
 				if to == pc {
 					return nil

@@ -4,6 +4,9 @@ package asm
 // be one with a destination in memory.
 func (c *Code) Lock() { c.Raw(0xf0) }
 
+// Pause is what a loop that waits for another CPU does.
+func (c *Code) Pause() { c.Raw(0xf3, 0x90) }
+
 // Xadd is xadd [m], r: r becomes the old value, [m] the sum.
 func (c *Code) Xadd(w Width, m Mem, r Reg) {
 	f := op2(w, 0xc1)

@@ -148,7 +148,7 @@ func TestPartly(t *testing.T) {
 			t.Fatal("it is not left out")
 		}
 	}
-	want := "11 of 20 places are not probed, they don't have what it asks for: many_a, many_b, many_c, many_d, many_e, many_f, many_g, many_h and 3 more ("
+	want := "11 of 20 places are not probed, because they don't have what it fetches: many_a, many_b, many_c, many_d, many_e, many_f, many_g, many_h and 3 more ("
 	if got := p.Warning(d, 20); !strings.Contains(got, want) || !errors.Is(p.First, first) {
 		t.Errorf("%q, want %q in it", got, want)
 	}

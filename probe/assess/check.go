@@ -53,11 +53,12 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	}
 	c := &Checked{}
 	var refused *survey.RefusedError
+	var inside *survey.BoundaryError
 	var without Partly
 	var golang Programs
 	for _, w := range places {
 		err := checkSite(space, &golang, d, w)
-		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || len(places) > 1 && without.Skip(w, err) {
+		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || errors.As(err, &inside) && d.Place.IsGlob() || len(places) > 1 && without.Skip(w, err) {
 			continue
 		}
 		if err != nil {
@@ -73,8 +74,12 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	if len(c.Sites) == 0 && without.First != nil {
 		return nil, without.First
 	}
-	if len(c.Sites) == 0 && refused != nil {
+	switch {
+	case len(c.Sites) > 0:
+	case refused != nil:
 		return nil, refused
+	case inside != nil:
+		return nil, inside
 	}
 	return c, nil
 }

@@ -54,5 +54,5 @@ func (p *Partly) Warning(d *fetch.Def, all int) string {
 	if n := len(names) - saidNames; n > 0 {
 		names, more = names[:saidNames], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%s: %d of %d places are not probed, they don't have what it asks for: %s%s (%v)", d.Place, len(p.names), all, strings.Join(names, ", "), more, p.First)
+	return fmt.Sprintf("%s: %d of %d places are not probed, because they don't have what it fetches: %s%s (%v)", d.Place, len(p.names), all, strings.Join(names, ", "), more, p.First)
 }

@@ -159,7 +159,7 @@ func (e *watchEnv) Watched() fetch.Type { return e.typ }
 // FileOffset implements fetch.Env.
 func (e *watchEnv) FileOffset(off symbols.Off) (symbols.Addr, error) {
 	if e.Site.Module == nil {
-		return 0, errors.New("what is watched is in no file")
+		return 0, errors.New("the watched memory is in no file")
 	}
 	return e.Env.FileOffset(off)
 }

@@ -8,7 +8,7 @@ import (
 // How the detours of thousands of places stay small: the data that says how to undo them is the
 // same for nearly all of them, and is kept once.
 
-// undoing says how a detour is undone: what its frame is at each offset, and its pushes.
+// undoing is the data by which a detour is undone: its frame at each offset, and its pushes.
 type undoing struct {
 	marks []mark
 	steps []step
@@ -59,12 +59,12 @@ func (f *frame) undoing() *undoing {
 			s.alike[like] = out
 		}
 	}
-	clear(u.marks) // what they hold on to
+	clear(u.marks) // drop the slices that they refer to
 	s.marks, s.steps = u.marks, u.steps
 	return out
 }
 
-// looks is a hash: equal ones have the same, and few others do.
+// looks is a hash of the data.
 func (u *undoing) looks() uint64 {
 	h := uint64(len(u.marks))<<32 ^ uint64(len(u.steps))
 	mix := func(v uint64) { h = (h ^ v) * golden }

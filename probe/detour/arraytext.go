@@ -5,13 +5,12 @@ import (
 	"kprobe/probe/asm"
 )
 
-// arrayText is where the characters of an array that a filter compares as text
-// are, behind its text's temporaries (textAddr, textWord); a word of zeros
-// follows them.
+// arrayText is the offset, in an array's temporaries, of the characters that a filter compares as text.
+// The text's own temporaries (textAddr, textWord) are before them; a word of zeros follows them.
 const arrayText = 16
 
-// earlyArray copies an array of characters into temporaries, and finds its
-// text's end. Changes all textRegs, CX and DX.
+// earlyArray copies an array of characters into temporaries, and finds the end of its text. Changes all
+// textRegs, CX and DX.
 func (b *builder) earlyArray(a *fetch.ArgProgram, off int) {
 	n := int(a.Type.Count)
 	wipe := func() {
@@ -39,7 +38,7 @@ func (b *builder) earlyArray(a *fetch.ArgProgram, off int) {
 		}
 		b.Lea(asm.DI, b.frame.temp(off+arrayText))
 		b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
-		b.scan(fault, 0, fetch.MaxString) // which never happens: the stack can be read
+		b.scan(fault, 0, fetch.MaxString) // no fault can happen: the stack can be read
 		b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
 		b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
 		b.later(func() {

@@ -24,7 +24,8 @@ func CanBin(prog *fetch.Program, arg int) bool {
 	return !a.Type.IsArray() && a.Type.Layout == nil && (a.Store == fetch.StoreValue || a.Store == fetch.StoreMem)
 }
 
-// bins counts the hit and goes on at done, or at other, with the area in SI.
+// bins counts the hit in a bin and continues at done. If the number has no bin, it continues at other. SI
+// is the CPU's area.
 func (b *builder) bins(x *Bins, done, other asm.Label) {
 	if b.layout.texts || !fits(x.Row+ring.BinRow) || !CanBin(b.prog, x.Arg) {
 		b.fail(unsupported("bins of that value"))
@@ -49,12 +50,13 @@ func (b *builder) bins(x *Bins, done, other asm.Label) {
 	b.Jmp(done)
 }
 
-// recordLater is where a hit of the current probe is recorded, out of the way.
+// recordLater emits, out of the way, the code that records a hit of the current probe, and returns its
+// label.
 func (b *builder) recordLater(done asm.Label) asm.Label {
 	other := b.NewLabel()
 	of := *b
 	b.later(func() {
-		probe, prog, layout, seq := b.probe, b.prog, b.layout, b.seq // of the site's last
+		probe, prog, layout, seq := b.probe, b.prog, b.layout, b.seq // the site's last probe's by then
 		b.probe, b.prog, b.layout, b.seq = of.probe, of.prog, of.layout, of.seq
 		b.Bind(other)
 		b.reserve(done)
@@ -66,7 +68,7 @@ func (b *builder) recordLater(done asm.Label) asm.Label {
 	return other
 }
 
-// binned makes AX the number that is counted, or goes on at other. Changes DX.
+// binned loads the number that is counted into AX, or continues at other. Changes DX.
 func (b *builder) binned(arg int, other asm.Label) {
 	a := &b.prog.Args[arg]
 	off, early := b.layout.early[arg]
@@ -81,8 +83,8 @@ func (b *builder) binned(arg int, other asm.Label) {
 	b.Load(asm.W64, asm.AX, b.frame.temp(off))
 }
 
-// bin makes DX the bin of the number in AX, as ring.Form.Bin does, or goes on at other.
-// Changes CX; AX only where the form keeps no sum.
+// bin computes the bin of the number in AX into DX, as ring.Form.Bin does, or continues at other. Changes
+// CX; changes AX only if the form keeps no sum.
 func (b *builder) bin(x *Bins, other asm.Label) {
 	small := b.NewLabel()
 	switch x.Form {
@@ -118,7 +120,7 @@ func (b *builder) bin(x *Bins, other asm.Label) {
 	}
 }
 
-// largest makes a word of the area AX if AX is larger. Changes CX, DX.
+// largest stores AX into a word of the area if AX is larger than the word. Changes CX, DX.
 func (b *builder) largest(off int32) {
 	m, more := asm.At(asm.SI, off), b.NewLabel()
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, m)

@@ -50,21 +50,36 @@ const birthsBegun = 4
 // uncounted is the value of Params.Births once the count can no longer be right.
 const uncounted = 1 << 30
 
-// Birth is what a detour does beside a system call instruction.
+// Birth says what a detour does beside a system call instruction that may make a task.
 type Birth struct {
 	// Number is the number of the system call: clone, clone3 or vfork. 0 means that it is
 	// at From.
 	Number int
-	// From is the place of a number that isn't known: a register, and what it leads to.
+	// From says where the program has a number that isn't known: in a register, or in memory that
+	// a register leads to.
 	From fetch.Chain
 	// Args says that the argument of clone3 is the C library's own, and may be read.
 	Args bool
-	// Behind says that the instruction has been executed.
+	// Behind says that the detour is behind the instruction, else it is before it.
 	Behind bool
+	// Rules says that the call may set seccomp rules (asks.go), NoTask that it makes no task, or
+	// that tasks are nobody's business.
+	Rules, NoTask bool
+	// Unmaps says that the call may end a mapping (known.go).
+	Unmaps bool
 }
 
-// birth emits what is done beside a system call. Changes AX, CX and DX.
+// birth emits the code beside a system call. Changes AX, CX and DX.
 func (b *builder) birth(x *Birth) {
+	if x.Rules && b.p.Calls != 0 {
+		b.rules(x)
+	}
+	if x.Unmaps && b.p.Known != 0 {
+		b.unmaps(x)
+	}
+	if x.NoTask {
+		return
+	}
 	done, shares := b.NewLabel(), b.NewLabel()
 	b.MovAbs(asm.CX, b.p.Births)
 	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, birthsBegun), 0)
@@ -94,14 +109,10 @@ func (b *builder) birth(x *Birth) {
 	b.Bind(done)
 }
 
-// anyNumber goes on at shares for a system call that may make a task that shares memory,
-// else at done.
+// anyNumber continues at shares if the system call, whose number is only known now, may make a task that
+// shares memory, else at done.
 func (b *builder) anyNumber(x *Birth, shares, done asm.Label) {
-	b.register(x.From.Reg)
-	for _, l := range x.From.Loads { // which the program does next
-		b.mayFault(done)
-		b.Load(asm.W32, asm.AX, asm.At(asm.AX, int32(l.Off)))
-	}
+	b.numberAt(x, done)
 	b.OpImm(asm.Cmp, asm.W32, asm.AX, sysVfork)
 	b.Jcc(asm.E, shares)
 	b.OpImm(asm.Cmp, asm.W32, asm.AX, sysClone3)
@@ -113,7 +124,16 @@ func (b *builder) anyNumber(x *Birth, shares, done asm.Label) {
 	b.Jcc(asm.E, done)
 }
 
-// flagsOf makes AX the flags of clone, or of clone3 whose arguments may be read.
+// numberAt sets AX to the number of the system call. If a load faults, the code continues at done.
+func (b *builder) numberAt(x *Birth, done asm.Label) {
+	b.register(x.From.Reg)
+	for _, l := range x.From.Loads { // the program makes the same loads next
+		b.mayFault(done)
+		b.Load(asm.W32, asm.AX, asm.At(asm.AX, int32(l.Off)))
+	}
+}
+
+// flagsOf loads the flags of clone, or of clone3 if its arguments may be read, into AX.
 func (b *builder) flagsOf(x *Birth, done asm.Label) {
 	b.register(fetch.DI)
 	if x.Number == sysClone3 {
@@ -122,8 +142,8 @@ func (b *builder) flagsOf(x *Birth, done asm.Label) {
 	}
 }
 
-// blockOf makes AX the address of the control block that clone, or clone3 whose arguments
-// may be read, gives the task.
+// blockOf loads the address of the control block that clone, or clone3 if its arguments may be read, sets
+// for the task, into AX.
 func (b *builder) blockOf(x *Birth, done asm.Label) {
 	if x.Number == sysClone {
 		b.register(fetch.R8)
@@ -134,8 +154,8 @@ func (b *builder) blockOf(x *Birth, done asm.Label) {
 	b.Load(asm.W64, asm.AX, asm.At(asm.AX, clone3TLS))
 }
 
-// hideArea has the area of the control block at AX say that it has no CPU, if that is one
-// of the C library's.
+// hideArea marks the rseq area of the control block at AX as having no CPU, if the block is one of the C
+// library's.
 func (b *builder) hideArea(done asm.Label) {
 	b.mayAsk(AskNothing, done)
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
@@ -147,12 +167,12 @@ func (b *builder) hideArea(done asm.Label) {
 	b.StoreImm(asm.W32, b.inArea(rseqCPU), -1)
 }
 
-// bornBehind is birth for a system call that has been made.
+// bornBehind is birth behind the system call.
 func (b *builder) bornBehind(x *Birth, done asm.Label) {
 	b.register(fetch.AX)
 	b.Mov(asm.W64, asm.CX, asm.AX)
 	b.Test(asm.W64, asm.CX, asm.CX)
-	b.Jcc(asm.E, done) // the task itself
+	b.Jcc(asm.E, done) // this is the new task
 	if x.Number != sysVfork {
 		over := b.NewLabel()
 		b.flagsOf(x, done)

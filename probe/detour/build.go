@@ -2,6 +2,7 @@ package detour
 
 import (
 	"errors"
+	"slices"
 
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
@@ -20,18 +21,18 @@ func Build(base uint64, p *Params, probes []Probe, tail func(c *asm.Code) error)
 	return tight(base, p, func(c *asm.Code) (*Detour, error) { return build(c, p, probes, nil, tail) })
 }
 
-// Sketch is what one build of a detour tells the next build of the same one: which of its
-// branches are short. The zero Sketch is empty.
+// Sketch is what one build of a detour leaves for the next build of the same detour: which of its branches
+// are short. The zero Sketch is empty.
 type Sketch struct {
 	near    asm.Near
 	shorter int
 }
 
-// Shorter returns by how many bytes the next build will be shorter, at least.
+// Shorter returns the number of bytes by which the next build will be shorter, at least.
 func (s *Sketch) Shorter() int { return s.shorter }
 
-// tight emits code twice. The second time it is known where labels lie, and most branches are
-// short. With a sketch, each of the two is a build.
+// tight emits code twice. The second time the positions of labels are known, so most branches are short.
+// With a sketch, each call emits once: the first build fills the sketch, the second uses it.
 func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T, error) {
 	sk := p.Sketch
 	if sk != nil && sk.near != nil {
@@ -50,7 +51,7 @@ func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T,
 		return d, nil
 	}
 	if d, err = emit(c.Again()); errors.Is(err, asm.ErrRange) {
-		return emit(asm.New(base)) // what tail emits differs from time to time
+		return emit(asm.New(base)) // tail may emit other code than in the first build
 	}
 	return d, err
 }
@@ -71,8 +72,15 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}
-	tallied := p.tallies(probes)
-	if !tallied {
+	if i := slices.IndexFunc(probes, func(x Probe) bool { return x.Landing != nil }); i >= 0 {
+		if err := checkLanding(probes); err != nil {
+			return nil, err
+		}
+		return b.buildLanding(probes[i].Landing, tail)
+	}
+	counted := (p.OwnCounts || p.Tally == nil) && p.countsHere(probes)
+	tallied := !counted && p.tallies(probes)
+	if !tallied && !counted {
 		if err := b.plan(probes); err != nil {
 			return nil, err
 		}
@@ -88,6 +96,15 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	}
 	if tallied {
 		if err := b.tally(probes); err != nil {
+			return nil, err
+		}
+		if before == nil {
+			copyAt = b.Here()
+		}
+		return b.leave(copyAt, tail)
+	}
+	if counted {
+		if err := b.countHere(probes); err != nil {
 			return nil, err
 		}
 		if before == nil {
@@ -131,8 +148,8 @@ func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, e
 	return d, nil
 }
 
-// hit emits one probe's part. first says that it is the first of the site. SI becomes the CPU's
-// area, and keeps it unless hits are taken in sequences.
+// hit emits the code of one probe. first says that it is the first of the site. SI becomes the CPU's area,
+// and stays it unless hits are taken in sequences.
 func (b *builder) hit(pr *Probe, first bool) {
 	b.probe, b.prog = pr, pr.Program
 	b.layout, _ = planProgram(pr, b.p)
@@ -172,8 +189,8 @@ func (b *builder) hit(pr *Probe, first bool) {
 	b.Bind(done)
 }
 
-// account emits what becomes of a hit that passed the filter, and goes on at done if it
-// leaves no record. Where it ends in shared code (ended) that is bound there.
+// account emits the counting or recording of a hit that passed the filter. It continues at done if the hit
+// leaves no record. If the code ends in shared code (ended), done is bound there.
 func (b *builder) account(pr *Probe, done asm.Label) {
 	if pr.CountOnly && b.seq {
 		b.countInSequence(pr.ID, ring.CounterHits, b.flagged(), b.frame.took)
@@ -185,7 +202,8 @@ func (b *builder) account(pr *Probe, done asm.Label) {
 	} else {
 		if b.ended = b.ending != nil && b.layout.texts && len(b.layout.times) == 0 && !b.p.Overwrite && pr.Control == nil; b.ended {
 			if b.seq {
-				b.area()
+				b.likelyCPU()
+				b.areaOf()
 			}
 			b.reserveText(done)
 		} else {

@@ -8,11 +8,11 @@ import (
 	"kprobe/probe/ring"
 )
 
-// MaxStack is the most stack that a detour uses below the red zone, in bytes.
-// Programs that would need more are refused.
+// MaxStack is the most stack that a detour uses below the red zone, in bytes. Programs that need more are
+// refused (ErrUnsupported).
 const MaxStack = 2048
 
-// builder is the state of one detour in the making.
+// builder is the state of building one detour.
 type builder struct {
 	*asm.Code
 	p       *Params
@@ -20,43 +20,42 @@ type builder struct {
 	looks   looks
 	faults  []pending
 	asks    []asking
-	mayFail int // ways to a fault so far
-	// sharedFaults says that it goes through shared code that may fault.
+	mayFail int // number of branches to a fault so far
+	// sharedFaults says that the detour calls shared code that may fault.
 	sharedFaults bool
-	cold         []func() // code out of the way, emitted behind the rest
+	cold         []func() // emit code out of the way, behind the rest
 	consts       []constant
 
 	prog   *fetch.Program
 	probe  *Probe
 	layout layout // temporaries of the current program
 	where  origin // what the registers mean
-	// ending, of a return probe, emits the way through shared code that ends the hit
-	// and its call; done is where those go on that leave no record. ended says that
-	// it was.
+	// ending, for a return probe, emits the call of the shared code that ends the hit and its
+	// call. Hits without a record continue at done. ended says that it was called.
 	ending func(done asm.Label)
 	ended  bool
-	// returnTail says that the address returned to goes behind the data.
+	// returnTail says that the return address follows the record's data.
 	returnTail bool
-	// shared says that it is the shared code that is emitted.
+	// shared says that shared code is emitted.
 	shared bool
-	// reading is the shared code of canRead, in the shared code.
+	// reading is the label of canRead's code, in shared code.
 	reading asm.Label
-	// table is the table in common that a tally's pieces are for, and pieceEnd where the piece
-	// that is emitted ends.
+	// table is the common table of a tally's pieces. pieceEnd is the end of the piece that is
+	// emitted.
 	table    *Calls
 	pieceEnd asm.Label
-	// owns says that calls are noted in a table in common.
+	// owns says that calls are noted in a common table.
 	owns bool
-	// ownerBits stand beside the owner's number: joinedOwner where another probe's calls
-	// are noted before, anywhere.
+	// ownerBits are added to the owner's number: anywhere, and joinedOwner if another probe's
+	// calls are noted before.
 	ownerBits uint32
 	// seq says that the probe takes its hits in sequences.
 	seq bool
-	// evicted is where the words of the ring are in which room is made, evictAt the
-	// temporaries for that.
+	// evicted is the offset of the words of the ring in which room is made; evictAt is the offset
+	// of the temporaries for that.
 	evicted int32
 	evictAt int
-	// over is where a hit goes on behind which there are no more.
+	// over is where a thread continues if the end has passed and no hits are taken any more.
 	over asm.Label
 	err  error
 }
@@ -70,7 +69,7 @@ type pending struct {
 // constant is data behind the code.
 type constant struct {
 	label asm.Label
-	data  func() []byte // all labels are bound
+	data  func() []byte // called when all labels are bound
 }
 
 func newBuilder(c *asm.Code, p *Params) *builder {
@@ -83,7 +82,7 @@ func (b *builder) fail(err error) {
 	}
 }
 
-// plan finds out what the frame must hold.
+// plan determines what the frame must hold.
 func (b *builder) plan(probes []Probe) error {
 	regs := baseRegs()
 	texts, syscall := false, false
@@ -122,21 +121,21 @@ func (b *builder) plan(probes []Probe) error {
 	return b.stack()
 }
 
-// stack refuses a frame that is too large.
+// stack returns an error if the frame is too large.
 func (b *builder) stack() error {
 	limit := MaxStack
 	if b.p.MaxStack > 0 {
 		limit = min(limit, b.p.MaxStack)
 	}
-	// A register for the return trampolines, and what is pushed for a moment.
+	// Three words more: a register of return trampolines, and temporary pushes.
 	if n := b.frame.temps + b.frame.under + 8*(len(b.frame.regs)+3); n > limit {
 		return unsupported("the values take %d bytes of stack, more than %d", n, limit)
 	}
 	return nil
 }
 
-// finish emits what lies out of the way, also of another builder with the same
-// code, and resolves all.
+// finish emits the code out of the way, also that of other builders of the same code, and resolves all
+// labels.
 func (b *builder) finish(others ...*builder) (*Detour, error) {
 	for _, x := range others {
 		x.far()
@@ -184,7 +183,7 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	return d, nil
 }
 
-// later has code emitted out of the way.
+// later arranges that emit is called when code out of the way is emitted.
 func (b *builder) later(emit func()) {
 	at := b.frame.body.taken
 	b.cold = append(b.cold, func() {
@@ -206,7 +205,7 @@ func (b *builder) far() {
 	b.cold = nil
 }
 
-// mayFault notes that the next instruction may fault and go on at to.
+// mayFault notes that the next instruction may fault, and that the thread then continues at to.
 func (b *builder) mayFault(to asm.Label) {
 	b.mayFail++
 	b.faults = append(b.faults, pending{b.Here(), to})

@@ -13,7 +13,7 @@ import (
 // signal stack they are on.
 //
 //	0   the head, 64 bytes: addresses of shared code (Shared) and, for it, u32
-//	    Count, u32 1 << Shift, u64 address after the last row, u32 Go
+//	    Count, u32 1 << Shift, u64 address after the last row, u32 Go, u32 factor
 //	64  Count rows of 1 << Shift bytes each:
 //	      0  u64 slot; 0: free
 //	      8  u64 what the slot held at the entry
@@ -38,6 +38,9 @@ type Calls struct {
 	Addr  uint64 // in the target, 64-aligned
 	Count int    // calls at a time: maxactive, 1 to MaxInstances
 	Shift uint8  // log2 of a row's size
+	// Factor is what a slot is multiplied by for its hash (SetFactor); 0 is that of the golden ratio. Calls
+	// of Go and those in common have other hashes.
+	Factor uint32
 	// Go says that calls are known by GoKey instead of their slots, because stacks are
 	// copied when they grow. Only the tracer may free rows then.
 	Go bool
@@ -55,14 +58,15 @@ type Calls struct {
 }
 
 const (
-	headNote  = 0
-	headFind  = 8
-	headJump  = 16
-	headCount = 32
-	headSize  = 36
-	headEnd   = 40
-	headGo    = 48
-	callsHead = 64
+	headNote   = 0
+	headFind   = 8
+	headJump   = 16
+	headCount  = 32
+	headSize   = 36
+	headEnd    = 40
+	headGo     = 48
+	headFactor = 52
+	callsHead  = 64
 
 	callSlot   = 0
 	callReturn = 8
@@ -108,6 +112,7 @@ func (k Calls) Head(s *Shared) []byte {
 	if k.Go {
 		b[headGo] = 1
 	}
+	le.PutUint32(b[headFactor:], k.factor())
 	return b
 }
 

@@ -72,8 +72,9 @@ func (k Calls) OwnerOf(mem []byte, row int) (id uint32) {
 	return binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) & ownerID
 }
 
-// spreadCommon makes AX what the slot DI is looked for by: its low bits are those of
-// the slot, and stacks that lie alike are apart. Changes DX.
+// spreadCommon computes the hash of the slot DI into AX. The low bits of the slot stay the low bits, so that
+// neighbouring slots have neighbouring rows; higher bits separate stacks with equal low bits.
+// Changes DX.
 func (b *builder) spreadCommon() {
 	b.Mov(asm.W64, asm.AX, asm.DI)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 20)
@@ -84,8 +85,8 @@ func (b *builder) spreadCommon() {
 	b.Op(asm.Add, asm.W32, asm.AX, asm.DX)
 }
 
-// hashCommon makes CX the row that the call DI is looked for at first. SI is the head of
-// the calls. Changes AX, DX.
+// hashCommon loads into CX the row at which the search for the call DI begins. SI is the head of the calls.
+// Changes AX, DX.
 func (b *builder) hashCommon() {
 	b.spreadCommon()
 	if k := b.table; k != nil {
@@ -102,7 +103,7 @@ func (b *builder) hashCommon() {
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
-// noteCommon is note for a table in common, at an entry or at a jump.
+// noteCommon is note for a common table, at an entry or at a jump.
 func (b *builder) noteCommon(jump bool) {
 	others := func() {
 		if jump {
@@ -136,7 +137,7 @@ func (b *builder) noteCommon(jump bool) {
 	b.backWith()
 
 	b.Bind(slow)
-	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // and linkTried
+	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // clears linkTried, too
 	b.Store(asm.W64, asm.At(asm.SP, linkFrom), asm.CX)
 	b.Bind(again)
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
@@ -169,8 +170,8 @@ func (b *builder) noteCommon(jump bool) {
 	b.back()
 }
 
-// ifEnabled goes on at off where the probe that the code is for is switched off: R11 is its
-// flags, or in a tally to be its number. Changes AX, DX, R11.
+// ifEnabled continues at off if the current probe is switched off. R11 is the probe's flags; in a tally it
+// becomes the probe's number. Changes AX, DX, R11.
 func (b *builder) ifEnabled(off asm.Label) {
 	if b.table == nil {
 		b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
@@ -184,7 +185,7 @@ func (b *builder) ifEnabled(off asm.Label) {
 	b.Jcc(asm.E, off)
 }
 
-// ownerOfRow is where the row CX says whose it is. SI is the head of the calls. Changes AX.
+// ownerOfRow is the memory of the owner's number in the row CX. SI is the head of the calls. Changes AX.
 func (b *builder) ownerOfRow() asm.Mem {
 	if k := b.table; k != nil {
 		return asm.At(asm.CX, 1<<k.Shift-ownerBefore)
@@ -193,7 +194,7 @@ func (b *builder) ownerOfRow() asm.Mem {
 	return asm.Indexed(asm.CX, asm.AX, 1, -ownerBefore)
 }
 
-// owned makes R11 the number of the probe whose entry led here. Changes DX.
+// owned loads the number of the probe whose detour has called this code into R11. Changes DX.
 func (b *builder) owned() {
 	if b.table != nil {
 		b.Load(asm.W32, asm.R11, asm.At(asm.SP, tallyID))
@@ -203,8 +204,8 @@ func (b *builder) owned() {
 	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -ownerIs))
 }
 
-// ifOwnRow goes on at own where the row CX is the probe's whose number is R11. SI is the
-// head of the calls. Changes AX.
+// ifOwnRow continues at own if the row CX belongs to the probe with number R11. SI is the head of the calls.
+// Changes AX.
 func (b *builder) ifOwnRow(own asm.Label) {
 	b.Load(asm.W32, asm.AX, b.ownerOfRow())
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
@@ -212,15 +213,15 @@ func (b *builder) ifOwnRow(own asm.Label) {
 	b.Jcc(asm.E, own)
 }
 
-// ifElsewhere goes on at other where the call with the slot DI returns elsewhere than the
-// row CX says. Changes AX.
+// ifElsewhere continues at other if the return address in the slot DI differs from that in the row CX.
+// Changes AX.
 func (b *builder) ifElsewhere(other asm.Label) {
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.NE, other)
 }
 
-// passRow has the row CX say that its call passes on. Changes AX.
+// passRow marks the call in the row CX as passing on. Changes AX.
 func (b *builder) passRow() {
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 	b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
@@ -312,8 +313,8 @@ func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, t
 	return b.leave(b.Here(), tail)
 }
 
-// first makes DI the slot of the call at the end of which the code is, SI the head of
-// the calls and CX the row that it is looked for at first. Changes AX, DX.
+// first is for code at the end of a call. It loads the call's slot into DI, the head of the calls into SI,
+// and into CX the row at which the search for the call begins. Changes AX, DX.
 func (e *calling) first() {
 	b := e.b
 	b.Lea(asm.DI, b.frame.above(0))

@@ -24,7 +24,7 @@ import (
 //
 // A hit that is limited or lost fires triggers like any other.
 
-// Control is what else is done at a probe's hits.
+// Control says what a probe's hits do besides being recorded.
 type Control struct {
 	// Most is how many hits of the event are recorded in a second; 0 is all. Bucket is
 	// where they are counted (ring.Layout.Bucket).
@@ -35,7 +35,7 @@ type Control struct {
 	Triggers []Trigger
 }
 
-// Trigger is what is done at some hits of a probe.
+// Trigger says what some hits of a probe do.
 type Trigger struct {
 	Action fetch.Action
 	// Condition is the number of the program's condition.
@@ -62,8 +62,7 @@ func (b *builder) triggers() bool {
 	return b.probe != nil && b.probe.Control != nil && len(b.probe.Control.Triggers) > 0
 }
 
-// controlled takes a hit of a probe with a Control, which passed the filter, and goes on
-// at done.
+// controlled takes a hit that has passed the filter of a probe with a Control, and continues at done.
 func (b *builder) controlled(pr *Probe, done asm.Label) {
 	k := pr.Control
 	after := b.NewLabel()
@@ -91,7 +90,7 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 	lost := after
 	if k.Ends {
 		lost = b.NewLabel()
-		b.later(func() { // nobody may empty the ring any more
+		b.later(func() { // perhaps nobody empties the ring any more, because the end has passed
 			b.Bind(lost)
 			b.ends(pr, done)
 			b.Jmp(after)
@@ -107,8 +106,8 @@ func (b *builder) controlled(pr *Probe, done asm.Label) {
 	b.Bind(done)
 }
 
-// mayCount goes on if a hit of a probe that isn't recorded is to be counted, else at
-// done. Changes AX, CX and DX.
+// mayCount is for probes whose hits are not recorded. It continues at done unless the hit is to be counted.
+// Changes AX, CX and DX.
 func (b *builder) mayCount(pr *Probe, done asm.Label) {
 	if pr.Control == nil {
 		return
@@ -117,8 +116,8 @@ func (b *builder) mayCount(pr *Probe, done asm.Label) {
 	b.ends(pr, done)
 }
 
-// gate goes on at shut if the gate is, where a probe with triggers has come past it.
-// Changes AX.
+// gate continues at shut if the gate is shut. Only a probe with triggers needs this: other probes have
+// tested the gate before. Changes AX.
 func (b *builder) gate(pr *Probe, shut asm.Label) {
 	if b.p.Gate == 0 || len(pr.Control.Triggers) == 0 {
 		return
@@ -128,8 +127,8 @@ func (b *builder) gate(pr *Probe, shut asm.Label) {
 	b.Jcc(asm.E, shut)
 }
 
-// limit goes on if the event may have one more hit in this second, else counts it and
-// goes on at after. Changes AX, CX and DX.
+// limit lets the hit pass if the event may record one more in this second. Else it counts the hit as limited
+// and continues at after. Changes AX, CX and DX.
 func (b *builder) limit(k *Control, after asm.Label) {
 	fresh, swap, full := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	bucket := asm.At(asm.CX, int32(int64(k.Bucket)-int64(b.p.Control)))
@@ -162,16 +161,14 @@ func (b *builder) limit(k *Control, after asm.Label) {
 	})
 }
 
-// ends goes on if the probe has no end or it is not over yet, else at over. Changes AX,
-// CX and DX.
+// ends continues at over if the probe has an end that has passed. Changes AX, CX and DX.
 func (b *builder) ends(pr *Probe, over asm.Label) {
 	if pr.Control.Ends {
 		b.unlessOver(over)
 	}
 }
 
-// unlessOver goes on if it is not over yet, else switches all probes off and goes on at
-// over. Changes AX, CX and DX.
+// unlessOver switches all probes off and continues at over if the end has passed. Changes AX, CX and DX.
 func (b *builder) unlessOver(over asm.Label) {
 	late := b.NewLabel()
 	b.tsc()
@@ -184,9 +181,9 @@ func (b *builder) unlessOver(over asm.Label) {
 	})
 }
 
-// endsAtStamp makes free room of the record at CX, which has its time stamp, if that is
-// of after the end, and goes on where the hit is over. AX and DX are as stamp leaves
-// them: halves says that they are halves. Changes AX and DX.
+// endsAtStamp compares the time stamp of the record at CX with the end. If the end has passed, it marks the
+// record as skipped, and continues at over. AX and DX are as stamp leaves them; halves says that
+// they have the halves of the time stamp. Changes AX and DX.
 func (b *builder) endsAtStamp(halves bool) {
 	if b.probe.Control == nil || !b.probe.Control.Ends {
 		return
@@ -203,7 +200,7 @@ func (b *builder) endsAtStamp(halves bool) {
 	b.later(func() {
 		b.Bind(late)
 		state := asm.At(asm.CX, ring.StateOff)
-		if texts { // in one piece: the reader looks
+		if texts { // atomic: the reader may be reading it
 			b.Load(asm.W32, asm.AX, state)
 			b.OpImm(asm.And, asm.W32, asm.AX, ^ring.MaxID)
 			b.OpImm(asm.Or, asm.W32, asm.AX, -1<<31)
@@ -215,7 +212,7 @@ func (b *builder) endsAtStamp(halves bool) {
 	})
 }
 
-// switchAll switches all probes off and goes on at over. Changes AX and CX.
+// switchAll switches all probes off and continues at over. Changes AX and CX.
 func (b *builder) switchAll(over asm.Label) {
 	b.MovAbs(asm.AX, b.p.Control)
 	b.StoreImm(asm.W8, asm.At(asm.AX, ring.ControlOver), 1)
@@ -230,8 +227,8 @@ func (b *builder) switchAll(over asm.Label) {
 	b.Jmp(loop)
 }
 
-// trigger does what a trigger says if its condition holds. Changes AX, CX and DX, and
-// what conditions change.
+// trigger carries out a trigger if its condition holds. Changes AX, CX and DX, and the registers that
+// conditions change.
 func (b *builder) trigger(t *Trigger) {
 	no, act := b.NewLabel(), b.NewLabel()
 	if f := b.prog.Conditions[t.Condition]; f != nil {
@@ -255,7 +252,7 @@ func (b *builder) trigger(t *Trigger) {
 	})
 }
 
-// wantStack has the record have the stack, and goes on at no.
+// wantStack notes that the record gets the stack, and continues at no.
 func (b *builder) wantStack(t *Trigger, l *layout, s *fetch.StackCopy, no asm.Label) {
 	want, total := b.frame.temp(l.want), b.frame.temp(l.total)
 	b.OpMemImm(asm.Cmp, asm.W64, want, 0)
@@ -271,7 +268,7 @@ func (b *builder) wantStack(t *Trigger, l *layout, s *fetch.StackCopy, no asm.La
 // sometimes reports whether only some records of a program have the stack.
 func sometimes(prog *fetch.Program) bool { return prog.Stack != nil && prog.Stack.Mark > 0 }
 
-// copyOfStack copies the stack into the record, if it is to have one.
+// copyOfStack copies the stack into the record, if the record gets it.
 func (b *builder) copyOfStack() {
 	s := b.prog.Stack
 	if s == nil {
@@ -291,8 +288,8 @@ func (b *builder) copyOfStack() {
 	b.Bind(none)
 }
 
-// turnGate opens or shuts the gate, if it isn't, and goes on at no. What it spent for
-// what others have done meanwhile it gives back.
+// turnGate opens or shuts the gate and continues at no. If the gate is so already, the trigger's count stays;
+// if another thread was faster, the count is restored.
 func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
 	to, is := int32(1), asm.NE
 	if t.Action == fetch.TraceOff {
@@ -308,7 +305,7 @@ func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
 	b.MovAbs(asm.CX, b.p.Gate)
 	b.MovImm(asm.AX, uint64(to))
 	b.Xchg(asm.W8, asm.At(asm.CX, 0), asm.AX)               // locked
-	if on := b.p.Control + ring.ControlOn; on != b.p.Gate { // for who reads the file
+	if on := b.p.Control + ring.ControlOn; on != b.p.Gate { // for readers of the file
 		b.MovAbs(asm.CX, on)
 		b.StoreImm(asm.W8, asm.At(asm.CX, 0), to)
 	}
@@ -320,8 +317,8 @@ func (b *builder) turnGate(t *Trigger, ends bool, over, no asm.Label) {
 	b.Jmp(no)
 }
 
-// turnEvent switches the probes of a kind, if one of them isn't as it is to be, and goes
-// on at no. work is a temporary.
+// turnEvent switches the probes of a kind on or off and continues at no. If all are so already, the trigger's
+// count stays. work is a temporary.
 func (b *builder) turnEvent(t *Trigger, work asm.Mem, no asm.Label) {
 	to := int32(0)
 	if t.Action == fetch.EnableEvent {
@@ -350,8 +347,8 @@ func (b *builder) turnEvent(t *Trigger, work asm.Mem, no asm.Label) {
 	b.Jmp(no)
 }
 
-// eachOfKind has the flags of the probes of a kind visited, one after the other, and
-// goes on at end. A visit changes neither CX nor AX. Changes AX and CX.
+// eachOfKind emits a loop over the flags of the probes of a kind, which continues at end. visit emits the
+// loop's body, which must not change CX or AX. Changes AX and CX.
 func (b *builder) eachOfKind(kind uint8, end asm.Label, visit func(flag asm.Mem)) {
 	next := b.NewLabel()
 	b.MovAbs(asm.AX, b.p.Probes)
@@ -369,8 +366,7 @@ func (b *builder) eachOfKind(kind uint8, end asm.Label, visit func(flag asm.Mem)
 	b.Jmp(loop)
 }
 
-// spend takes one of what is left of a trigger, or goes on at none. Changes AX, CX and
-// DX.
+// spend counts a trigger down by one, or continues at none if it may not act any more. Changes AX, CX and DX.
 func (b *builder) spend(t *Trigger, none asm.Label) {
 	if t.Left == 0 {
 		return

@@ -7,12 +7,10 @@ import (
 
 // How the hits of return probes end
 //
-// The record gets the address returned to and the time, and the call's place is freed. If
-// records have texts, shared code does this, and also reserves the room for them, because these
-// detours are long.
+// The record gets the return address and the time, and the call's row or instance is freed. If records
+// have texts, shared code does this and also reserves the room, because such detours are long.
 
-// reserveText is reserve for a record with texts, by shared code. Changes AX, DX,
-// R8, R9, R11.
+// reserveText is reserve for a record with texts, by shared code. Changes AX, DX, R8, R9, R11.
 func (b *builder) reserveText(done asm.Label) {
 	b.recordBytes()
 	b.MovImm(asm.R9, uint64(b.probe.ID))
@@ -21,13 +19,11 @@ func (b *builder) reserveText(done asm.Label) {
 	b.frame.took()
 }
 
-// reserveRoom takes room for a record of R8 bytes, rounded down, of the probe R9:
-// it goes back with its address in CX, or with ZF set if the hit is lost.
+// reserveRoom reserves room for a record of R8 bytes, rounded, of probe R9. It returns with the record's
+// address in CX, or with ZF set if the hit is lost.
 func (b *builder) reserveRoom() {
 	lost := b.NewLabel()
-	b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
-	b.Mov(asm.W64, asm.DX, asm.R8)
-	b.ShiftImm(asm.Shl, asm.W64, asm.DX, stateShift)
+	b.lengthBits(asm.DX, true)
 	b.Op(asm.Or, asm.W32, asm.R9, asm.DX)
 	retry := b.claim(asm.Indexed(asm.AX, asm.R8, 1, 0), lost)
 	b.Store(asm.W32, asm.At(asm.CX, ring.StateOff), asm.R9)
@@ -46,9 +42,9 @@ func (b *builder) reserveRoom() {
 	b.back()
 }
 
-// endBy has a piece of the shared code end the hit whose record is at CX, and its
-// call, which of tells it; those that come to done have no record. Changes what of
-// and the piece change.
+// endBy calls a piece of the shared code that ends the hit whose record is at CX, and its call. of loads which
+// call it is. A hit that comes to done has no record. Changes the registers that of and the piece
+// change.
 func (b *builder) endBy(done asm.Label, of func(), piece func(*Shared) uint64) {
 	end := b.Mark()
 	of()
@@ -60,15 +56,14 @@ func (b *builder) endBy(done asm.Label, of func(), piece func(*Shared) uint64) {
 	})
 }
 
-// endRecord ends the record at CX, unless that is 0, whose size its state word
-// tells, of the call whose entry's values are at DI. Changes AX and DX.
+// endRecord ends the record at CX, unless CX is 0. The record's state word has its size. The values of the
+// call's entry are at DI. Changes AX and DX.
 func (b *builder) endRecord() {
 	none := b.NewLabel()
 	b.Test(asm.W64, asm.CX, asm.CX)
 	b.Jcc(asm.E, none)
 	b.Load(asm.W32, asm.DX, asm.At(asm.CX, ring.StateOff))
-	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
-	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
+	b.sizeOf(true, nil)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, instReal-instEntry)) // callReal-callEntry too
 	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
 	b.stamp(asm.At(asm.CX, ring.TimeOff))
@@ -83,9 +78,8 @@ func (b *builder) freeCall() {
 	b.Store(asm.W64, asm.At(asm.DI, callSlot-callEntry), asm.AX)
 }
 
-// freeInstance frees the instance of the pool at SI whose entry's values are at CX
-// and whose number is DX. stripes are the pool's, 0: its head tells. Changes AX, DX,
-// SI and DI.
+// freeInstance frees instance DX of the pool at SI. The values of its entry are at CX. stripes is the pool's
+// number of stripes; 0: it is read from the pool's head. Changes AX, DX, SI and DI.
 func (b *builder) freeInstance(stripes int) {
 	if stripes != 1 {
 		b.Lea(asm.AX, asm.At(asm.DX, -1))

@@ -9,12 +9,12 @@ import (
 
 // Room in rings whose records are overwritten (probe/ring, overwrite.go)
 //
-// It lies out of the way: a hit comes here when the ring is full, once for ChunkSize
-// bytes of records.
+// The code lies out of the way: a hit comes here when the ring is full, once for each ChunkSize bytes of
+// records.
 
-// The temporaries of evict: where the tail was, up to where records are taken, what was
-// claimed before, registers that are kept, numbers of records, and for so many probes how
-// many of theirs are taken, each {u32 number, u32 id}.
+// The temporaries of evict: the old tail, the position up to which records are taken, the position that
+// was claimed before, saved registers, counts of records, and for evictKinds probes the number of
+// their records that are taken, each {u32 number, u32 id}.
 const (
 	evictKinds = 4
 	evictTail  = 0
@@ -22,24 +22,24 @@ const (
 	evictClaim = 16
 	evictArea  = 24 // SI
 	evictBX    = 32
-	evictNow   = 40 // of the probe, or all, that are being counted
+	evictNow   = 40 // the number that is being counted: a probe's, or the sum
 	evictAll   = 48
 	evictKind  = 56 // the next of evictCount
 	evictCount = 64
 	evictTemp  = evictCount + 8*evictKinds
 )
 
-// ringWord is a word of the ring of the CPU whose area is at SI in which room is made.
+// ringWord is a word of the ring in which room is made. SI is the CPU's area.
 func (b *builder) ringWord(off int32) asm.Mem { return asm.At(asm.SI, b.evicted+off) }
 
-// evict makes room in a ring of the CPU whose area is at SI, its first or, with
-// ring.SeqOff, its second, and goes on at retry; with none to be made it goes on at lost.
-// at is where its temporaries are. Changes AX, CX and DX.
+// evict makes room in a ring of the CPU whose area is at SI, and continues at retry. which is 0 for the CPU's
+// first ring, ring.SeqOff for its second. If no room can be made, it continues at lost. at is the
+// offset of its temporaries. Changes AX, CX and DX.
 func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 	b.evicted, b.evictAt = which, at
 	temp := b.evictTemp
 	fresh, loop, next, claim, claimed, stuck := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.Load(asm.W64, asm.CX, b.ringWord(ring.TailOff)) // before what is claimed
+	b.Load(asm.W64, asm.CX, b.ringWord(ring.TailOff)) // must be read before the claimed position
 	b.Store(asm.W64, temp(evictTail), asm.CX)
 	for i := range evictKinds {
 		b.StoreImm(asm.W64, temp(evictCount+8*i), 0)
@@ -49,7 +49,7 @@ func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 	b.Lea(asm.DX, asm.At(asm.CX, ring.ChunkSize))
 	b.Op(asm.Cmp, asm.W64, asm.AX, asm.CX)
 	b.JccShort(asm.BE, fresh)
-	b.Mov(asm.W64, asm.DX, asm.AX) // another has begun
+	b.Mov(asm.W64, asm.DX, asm.AX) // another thread has claimed records before
 	b.Bind(fresh)
 	b.Store(asm.W64, temp(evictEnd), asm.DX)
 
@@ -70,7 +70,7 @@ func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 		b.Jmp(next)
 		b.Bind(other)
 	}
-	b.Jmp(claim) // a fifth probe's: for the next time
+	b.Jmp(claim) // a record of a fifth probe stays for the next time
 	b.Bind(next)
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, temp(evictEnd))
@@ -83,11 +83,11 @@ func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 	b.JccShort(asm.A, claimed)
 	b.Lock()
 	b.Cmpxchg(asm.W64, b.ringWord(ring.ClaimOff), asm.CX)
-	b.Jcc(asm.NE, retry) // another has
+	b.Jcc(asm.NE, retry) // another thread was faster
 	b.Bind(claimed)
 	b.Load(asm.W64, asm.AX, temp(evictTail))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, b.ringWord(ring.TailOff))
-	b.Jcc(asm.NE, retry) // what was found may be of the next lap
+	b.Jcc(asm.NE, retry) // the records that were read may be of the ring's next lap
 	b.countTaken()
 	b.Load(asm.W64, asm.AX, temp(evictTail))
 	b.Load(asm.W64, asm.CX, temp(evictEnd))
@@ -104,8 +104,8 @@ func (b *builder) evict(which int32, at int, retry, lost asm.Label) {
 // evictTemp is a temporary of evict.
 func (b *builder) evictTemp(off int) asm.Mem { return b.frame.temp(b.evictAt + off) }
 
-// countTaken counts the records between evictTail and evictEnd under their probes and at
-// ring.OverOff, unless they are. Changes AX, CX and DX.
+// countTaken counts the records between evictTail and evictEnd for their probes and at ring.OverOff, unless
+// another thread has done so. Changes AX, CX and DX.
 func (b *builder) countTaken() {
 	temp := b.evictTemp
 	loop, all, kind := b.NewLabel(), b.NewLabel(), asm.Indexed(asm.SP, asm.CX, 8, int32(b.frame.under+b.evictAt+evictCount))
@@ -144,8 +144,8 @@ func (b *builder) countTaken() {
 	back()
 }
 
-// countUpTo adds evictNow to a count and makes the position behind it evictEnd, unless that
-// is beyond evictTail already. Changes AX, BX, CX and DX.
+// countUpTo adds evictNow to a count, and sets the position behind the count to evictEnd. It does nothing if
+// that position is beyond evictTail already. Changes AX, BX, CX and DX.
 func (b *builder) countUpTo(count asm.Mem) {
 	done := b.NewLabel()
 	again := b.Mark()
@@ -162,8 +162,8 @@ func (b *builder) countUpTo(count asm.Mem) {
 	b.Bind(done)
 }
 
-// recordAt makes AX the state word of the record at position CX, or goes on at none
-// where none has that stamp.
+// recordAt loads the state word of the record at position CX into AX, or continues at none if no record with
+// that position is there.
 func (b *builder) recordAt(none asm.Label) {
 	b.Mov(asm.W64, asm.AX, asm.CX)
 	b.OpLoad(asm.And, asm.W64, asm.AX, b.ringWord(ring.MaskOff))
@@ -173,13 +173,11 @@ func (b *builder) recordAt(none asm.Label) {
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, ring.StampSize+ring.StateOff))
 }
 
-// recordSize makes DX the bytes, with the stamp, and AX the probe of the state word in AX,
-// or goes on at none where no record has such a one.
+// recordSize computes from the state word in AX the record's size in bytes, with the stamp, into DX, and its
+// probe into AX. It continues at none if the word can't be a record's.
 func (b *builder) recordSize(none asm.Label) {
 	b.Mov(asm.W32, asm.DX, asm.AX)
-	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
-	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
-	b.Jcc(asm.E, none)
+	b.sizeOf(true, &none)
 	b.OpImm(asm.Add, asm.W32, asm.DX, ring.StampSize)
 	b.OpImm(asm.And, asm.W32, asm.AX, ring.MaxID)
 	area := int64(1) << b.p.AreaShift
@@ -187,29 +185,29 @@ func (b *builder) recordSize(none asm.Label) {
 	b.Jcc(asm.AE, none)
 }
 
-// stuck is evict for an unfinished record at the tail, which is in CX and in tail. given
-// is a temporary.
+// stuck is evict if there is an unfinished record at the tail. CX and tail have the tail; given is a
+// temporary.
 func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	same, unknown, next, move := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, b.ringWord(ring.TailOff))
-	b.Jcc(asm.NE, retry) // others have been here
+	b.Jcc(asm.NE, retry) // another thread has moved the tail
 	b.tsc()
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, ring.StuckShift)
-	b.Lea(asm.DX, asm.At(asm.CX, 1)) // 0 is none
+	b.Lea(asm.DX, asm.At(asm.CX, 1)) // plus 1, because 0 means none
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, b.ringWord(ring.StuckOff))
 	b.Jcc(asm.E, same)
 	b.StoreImm(asm.W64, b.ringWord(ring.StuckTry), 0)
 	b.Store(asm.W64, b.ringWord(ring.StuckLast), asm.AX)
-	b.Store(asm.W64, b.ringWord(ring.StuckOff), asm.DX) // last: others believe the rest by it
+	b.Store(asm.W64, b.ringWord(ring.StuckOff), asm.DX) // written last: it makes the other words valid
 	b.Jmp(lost)
 
-	// Each period counts once, whoever meets it first. Whoever comes late to the words
-	// of another tail takes off what was counted, and adds no more than one.
+	// Each period counts once, for the first thread that meets it. A thread that comes late, to the
+	// words of another tail, subtracts what was counted, and adds at most one.
 	b.Bind(same)
 	b.Mov(asm.W64, asm.DX, asm.AX)
 	b.Load(asm.W64, asm.AX, b.ringWord(ring.StuckLast))
 	b.Op(asm.Cmp, asm.W64, asm.DX, asm.AX)
-	b.Jcc(asm.BE, lost) // the counters of two CPUs may differ
+	b.Jcc(asm.BE, lost) // negative: the time stamp counters of two CPUs may differ
 	b.Lock()
 	b.Cmpxchg(asm.W64, b.ringWord(ring.StuckLast), asm.DX)
 	b.Jcc(asm.NE, lost)
@@ -235,8 +233,8 @@ func (b *builder) stuck(tail, given asm.Mem, retry, lost asm.Label) {
 	b.IncMem(asm.W64, asm.Indexed(asm.DX, asm.AX, 1, 0))
 	b.Jmp(retry)
 
-	// Not even its length is known: the next record is where one says that it is, or
-	// else all are given up.
+	// Not even the record's length is known. The next record is at the next position whose stamp says
+	// so; if there is none, all records are given up.
 	b.Bind(unknown)
 	b.StoreImm(asm.W32, given, 0)
 	all := b.NewLabel()

@@ -33,7 +33,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 		b.noteByTally(&probe, k.Joined, t.enter)
 		return b.leave(b.Here(), tail)
 	}
-	// What the exits can't do the entry needn't begin.
+	// If the exits can't record the program, calls need not be noted.
 	if err := b.plan([]Probe{probe}); err != nil {
 		return nil, err
 	}
@@ -98,28 +98,26 @@ func (k Calls) check() error {
 	return nil
 }
 
-// calling emits the two sides of an exit-probed function. DI is what the call is
-// known by, its slot or its GoKey, all the time, SI the head of the calls, CX the
-// call's row.
+// calling emits the two sides of a function that is probed at its exits: entry and exits. In all of it DI is
+// the call's key (its slot or GoKey), SI the head of the calls, and CX the call's row.
 type calling struct {
 	returning
 	k Calls
 }
 
-// golden and golden32 spread slots, which are alike in most bits, over the rows
-// (Knuth, The Art of Computer Programming, vol. 3, 6.4); golden32u is the same without
-// a sign.
+// golden and golden32 are the factors of the hash that spreads slots, which differ in few bits, over the rows
+// (Knuth, The Art of Computer Programming, vol. 3, 6.4). golden32u is golden32 without a sign.
 const (
 	golden    = 0x9e3779b97f4a7c15
 	golden32  = 0x9e3779b1 - 1<<32
 	golden32u = uint32(golden32 & (1<<32 - 1))
 )
 
-// hash makes SI the head of the calls and CX the row that the call DI is looked
-// for at first. Changes AX.
+// hash loads the head of the calls into SI, and into CX the row at which the search for the call DI begins.
+// Changes AX.
 func (e *calling) hash() {
 	b := e.b
-	b.spread(e.k.Go)
+	b.spread(e.k.Go, func() { b.ImulImm(asm.W32, asm.AX, asm.DI, int32(e.k.factor())) })
 	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Count))
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 	b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
@@ -127,11 +125,11 @@ func (e *calling) hash() {
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
-// spread makes AX 32 bits of what the call DI is known by.
-func (b *builder) spread(ofGo bool) {
+// spread computes a hash of 32 bits of the call's key DI into AX. slot emits it for a slot: the product with the
+// table's factor. The lower 32 bits suffice, because most stacks lie within 4 GB.
+func (b *builder) spread(ofGo bool, slot func()) {
 	if !ofGo {
-		// Stacks lie closer than 4 GB, or as they happen to.
-		b.ImulImm(asm.W32, asm.AX, asm.DI, golden32)
+		slot()
 		return
 	}
 	b.MovImm(asm.AX, golden)
@@ -139,7 +137,7 @@ func (b *builder) spread(ofGo bool) {
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 }
 
-// returned makes AX where the call returns to.
+// returned loads the call's return address into AX.
 func (e *calling) returned() {
 	if e.k.Go {
 		e.b.Load(asm.W64, asm.AX, e.b.frame.above(0))
@@ -148,8 +146,8 @@ func (e *calling) returned() {
 	e.b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0)) // its slot
 }
 
-// enter notes a call, or counts it as missed; while the probe is disabled the shared
-// code forgets the one whose place it takes (forgetRow). It runs in the frame.
+// enter notes a call, or counts it as missed. If the probe is disabled, the shared code instead forgets the
+// call that was noted with the same slot (forgetRow). The code runs in the frame.
 func (e *calling) enter() {
 	b := e.b
 	done, link, keyless := b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -186,23 +184,22 @@ func (e *calling) enter() {
 	}
 }
 
-// leave finds the call that goes, records it and frees its row.
+// leave finds the call that is returning, records it and frees its row.
 func (e *calling) leave(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
 	same, look, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
 	e.find(same, look, out)
-	b.Jcc(asm.NE, out) // a call that was entered unseen, over one that was left
+	b.Jcc(asm.NE, out) // this call was not noted; the noted one with its slot was abandoned
 	e.record(probe, pop, found)
 	b.Bind(out)
 	f.restore()
 	b.later(func() { e.findFurther(same, look, out) })
 }
 
-// find makes CX the row of the call at the end of which the code is, and compares the
-// address that it returns to: ZF says that it is the call that was noted. It goes on at
-// look, to come back at same, where the row isn't the first that it may be, and at out
-// where there is none.
+// find is for code at the end of a call. It loads the call's row into CX, and compares the return address:
+// ZF is set if the call is the one that was noted. If the first possible row isn't the call's, it
+// continues at look, which comes back to same. If the call has no row, it continues at out.
 func (e *calling) find(same, look, out asm.Label) {
 	b := e.b
 	e.key(out)
@@ -214,7 +211,7 @@ func (e *calling) find(same, look, out asm.Label) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 }
 
-// findFurther is what find leads to at look.
+// findFurther emits the code at look, for find.
 func (e *calling) findFurther(same, look, out asm.Label) {
 	b := e.b
 	b.Bind(look)
@@ -223,8 +220,8 @@ func (e *calling) findFurther(same, look, out asm.Label) {
 	b.Jmp(out)
 }
 
-// record records the call whose row is in CX, and frees the row. found is where the
-// address of the entry's values is kept.
+// record records the call whose row is in CX, and frees the row. found is the offset of the temporary that
+// keeps the address of the entry's values.
 func (e *calling) record(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
 	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)

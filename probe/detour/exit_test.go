@@ -3,6 +3,7 @@ package detour
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"kprobe/fetch"
@@ -19,6 +20,7 @@ func (g *target) exits(id uint32, text string, count int, body func(c *asm.Code,
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	k.SetFactor(Spread(g.stacks))
 	copy(g.at(k.Addr), k.Head(g.ways))
 	g.pools += uint64(k.Size()+63) &^ 63
 	probe := Probe{ID: id, Program: prog}
@@ -196,8 +198,11 @@ func TestLeaveMissed(t *testing.T) {
 // Calls that are left by longjmp give their rows up when others need them.
 func TestLeaveLongjmp(t *testing.T) {
 	const n = 1000
-	for _, count := range []int{1, 4, 100} {
+	for _, count := range []int{1, 4, 5, 100} {
 		g := newTarget(t, 4<<20)
+		if count == 5 {
+			g.stacks = []uint64{0x7ffc_1234_5678, 0x7f12_3456_7ee0}
+		}
 		k := g.exits(8, "r f v=$retval a=$arg1", count, hooked)
 		g.run("jump", 1, n, func(*ring.Record) error { return nil })
 		if c := g.counts(8); c.Hits != n-n/97 || c.Missed != 0 {
@@ -227,11 +232,15 @@ func TestLeaveFork(t *testing.T) {
 // Eight threads, each deep in its own calls, signal handlers among them: every
 // call is followed or counted as missed, and has its own entry's values.
 func TestLeaveThreads(t *testing.T) {
-	for _, how := range []string{"plain", "signal"} {
+	for _, how := range []string{"plain", "signal", "spread plain", "spread signal"} {
 		for _, count := range []int{16, 64, 1024} {
 			t.Run(fmt.Sprintf("%s-%d", how, count), func(t *testing.T) {
 				const threads, n = 8, 3000
 				g := newTarget(t, 16<<20)
+				how, spread := strings.CutPrefix(how, "spread ")
+				if spread {
+					g.stacks = []uint64{0x7ffc_1234_5678, 0x7f12_3456_7ee0}
+				}
 				const text = "r f v=$retval a=$arg1"
 				k := g.exits(4, text, count, shallow)
 				prog := g.program(text)

@@ -123,18 +123,17 @@ func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	return b, l
 }
 
-// fallback handler is the emitter of the handler's parts. Through all of it rdi, rsi and
-// rdx stay the handler's arguments and the callee-saved registers those of the
-// interrupted code.
+// fallback emits the parts of the fallback handler. In all of them rdi, rsi and rdx are the handler's
+// arguments, and the callee-saved registers have the values of the interrupted code.
 type fallback struct {
 	*asm.Code
-	chain  asm.Label // the signal isn't ours
-	copied asm.Label // it isn't, but is of a copy
+	chain  asm.Label // the signal is the program's
+	copied asm.Label // the signal is the program's, but was raised in a copy
 	zeros  asm.Label // an action of zeros
 	looks  [3][2]uint64
 }
 
-// lookup answers the signals that are ours, and falls into chain with r8 = data.
+// lookup answers kprobe's signals. For any other signal it falls into chain, with r8 = data.
 func (n *fallback) lookup(data uint64) {
 	look, probe, next, hit := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
 	trap, step := n.NewLabel(), n.NewLabel()
@@ -151,12 +150,12 @@ func (n *fallback) lookup(data uint64) {
 	n.JccShort(asm.NE, fault)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, siKernel)
 	n.JccShort(asm.E, trap)
-	// What a tracer that was killed has promised.
+	// A promise of a tracer that was killed.
 	n.Load(asm.W64, asm.CX, asm.At(asm.SI, siAddr))
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, PromiseCode)
 	n.Jcc(asm.E, resume)
-	// A debug register that a tracer which was killed has set. In virtual machines
-	// it may not have said that it is one: trapBrkpt.
+	// The trap of a debug register that a killed tracer has set. In virtual machines its si_code may
+	// be trapBrkpt.
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.JccShort(asm.E, step)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapHwbkpt)
@@ -171,7 +170,7 @@ func (n *fallback) lookup(data uint64) {
 	n.Lock()
 	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
 	n.Ret()
-	// The step of a tracer that was killed in the middle.
+	// The trap of a step by a tracer that was killed meanwhile.
 	n.Bind(step)
 	n.OpImm(asm.Cmp, asm.W32, asm.AX, trapTrace)
 	n.Jcc(asm.A, n.chain) // trapBrkpt is below
@@ -188,13 +187,13 @@ func (n *fallback) lookup(data uint64) {
 	n.Bind(trap)
 	n.OpImm(asm.Sub, asm.W64, asm.R10, 1)
 	n.JmpShort(look)
-	// A fault at a probed instruction is the program's: its int3's key is
-	// another.
+	// A fault of a probed instruction itself is the program's. faultKey distinguishes it from the
+	// instruction's int3.
 	n.Bind(fault)
 	n.MovAbs(asm.CX, faultKey)
 	n.Op(asm.Or, asm.W64, asm.R10, asm.CX)
 
-	// r9 = table's half in force, r10 = key, rax = slot, r11 = slots left to look at
+	// r9 = the table's half in use, r10 = key, rax = slot, r11 = slots left to search
 	n.Bind(look)
 	n.looks[2][0] = n.Here()
 	n.Load(asm.W64, asm.R9, asm.At(asm.R8, fallbackTable))
@@ -236,8 +235,8 @@ func (n *fallback) lookup(data uint64) {
 	n.Bind(resume)
 	n.Store(asm.W64, asm.At(asm.DX, ucRIP), asm.CX)
 	n.Ret()
-	// The probe was removed while this thread was between its trap and here:
-	// the instruction is back. An int3 there now is the program's.
+	// The probe was removed after this thread's trap, and the instruction is back in the text. If
+	// there is an int3 now, it is the program's.
 	n.Bind(retired)
 	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
 	n.JccShort(asm.NE, n.chain)
@@ -261,8 +260,8 @@ func (n *fallback) lookup(data uint64) {
 	n.Ret()
 }
 
-// asOriginal makes the frame of a fault in a copy that of a fault of the
-// original, and goes on to chain. rcx = what CopyFault gave.
+// asOriginal changes the signal's frame from a fault in a copy to a fault of the original instruction, and
+// continues at chain. rcx = CopyFault's value.
 func (n *fallback) asOriginal() {
 	n.Bind(n.copied)
 	elsewhere, near, si, di := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
@@ -306,9 +305,8 @@ func (n *fallback) asOriginal() {
 	n.rolledBack(rolled)
 }
 
-// rolledBack makes the frame of a push that has no stack that of the displaced
-// instructions, or of behind a return trampoline, and goes on there. rcx = what PushFault gave,
-// rax its kind.
+// rolledBack changes the signal's frame after a push that found no stack. The thread continues at the
+// displaced instructions, or behind a return trampoline. rcx = PushFault's value, rax its kind.
 func (n *fallback) rolledBack(rolled asm.Label) {
 	n.Bind(rolled)
 	kept, trampoline, taken := n.NewLabel(), n.NewLabel(), n.NewLabel()
@@ -333,7 +331,7 @@ func (n *fallback) rolledBack(rolled asm.Label) {
 	n.Lock()
 	n.IncMem(asm.W64, asm.At(asm.R8, fallbackTaken))
 	n.Ret()
-	// The slot still has the return trampoline's address, whose stub has the instance's.
+	// The slot still has the return trampoline's address. The stub there has the instance's address.
 	n.Bind(trampoline)
 	n.OpImm(asm.Sub, asm.W64, asm.R9, trampolineSkip)
 	n.Load(asm.W64, asm.CX, asm.At(asm.R9, trampolineSkip-8))

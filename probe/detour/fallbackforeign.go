@@ -2,7 +2,7 @@ package detour
 
 import "kprobe/probe/asm"
 
-// foreign hands a signal to the action that the program had. r8 = data.
+// foreign passes a signal to the program's action. r8 = data.
 func (n *fallback) foreign() {
 	keep, handler, dfl, drop := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
 	n.Bind(n.chain)
@@ -20,7 +20,7 @@ func (n *fallback) foreign() {
 	n.Jcc(asm.A, handler)
 	n.JccShort(asm.B, dfl)
 	n.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.SI, siCode), 0)
-	n.JccShort(asm.G, dfl) // SIG_IGN doesn't stop a forced signal
+	n.JccShort(asm.G, dfl) // a forced signal kills although it is ignored
 	n.Bind(drop)
 	n.Ret()
 	n.Bind(dfl)
@@ -29,9 +29,9 @@ func (n *fallback) foreign() {
 	n.toHandler()
 }
 
-// byDefault makes the thread take the signal by its default action as soon as
-// the handler has returned: blocked until then, so that the interrupted
-// context, not the handler, is what a core dump shows.
+// byDefault makes the thread take the signal, with its default action, as soon as the handler has returned.
+// Until then the signal is blocked, so that a core dump shows the interrupted context instead of the
+// handler.
 func (n *fallback) byDefault() {
 	done := n.NewLabel()
 	n.Push(asm.DX)
@@ -63,8 +63,8 @@ func (n *fallback) byDefault() {
 	n.Pop(asm.DX)
 	n.Test(asm.W64, asm.AX, asm.AX)
 	n.JccShort(asm.E, done)
-	// A seccomp filter forbids it: a fault comes again by itself, an int3 if
-	// the thread goes back to it.
+	// A seccomp filter forbids it. A fault repeats by itself. For an int3 the thread must continue
+	// at the int3.
 	n.OpImm(asm.Cmp, asm.W32, asm.DI, sigTrap)
 	n.JccShort(asm.NE, done)
 	n.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.SI, siCode), siKernel)
@@ -74,8 +74,7 @@ func (n *fallback) byDefault() {
 	n.Ret()
 }
 
-// toHandler enters the program's handler as the kernel would have.
-// r9 = the action, r11 = its handler.
+// toHandler enters the program's handler as the kernel would have done. r9 = the action, r11 = its handler.
 func (n *fallback) toHandler() {
 	nodefer, unmasked, enter := n.NewLabel(), n.NewLabel(), n.NewLabel()
 	n.Load(asm.W64, asm.R8, asm.At(asm.R9, actionMask))
@@ -94,8 +93,8 @@ func (n *fallback) toHandler() {
 		n.Pop(r)
 	}
 	n.Bind(unmasked)
-	// Its own restorer, by which unwinders know the frame. A shadow stack
-	// holds ours, and return must agree with that.
+	// Return by the program's own restorer, by which unwinders recognise the frame. With a shadow
+	// stack, return by kprobe's, because the shadow stack has its address.
 	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	n.Rdssp(asm.AX)
 	n.Test(asm.W64, asm.AX, asm.AX)
@@ -117,8 +116,7 @@ func (n *fallback) pushSignalBit() {
 	n.Push(asm.AX)
 }
 
-// block blocks the signals of the set at the top of the stack. Changes rax,
-// rcx, rdx, rsi, rdi, r10, r11.
+// block blocks the signals in the set at the top of the stack. Changes rax, rcx, rdx, rsi, rdi, r10, r11.
 func (n *fallback) block() {
 	n.MovImm(asm.AX, sysRtSigprocmask)
 	n.Op(asm.Xor, asm.W32, asm.DI, asm.DI) // SIG_BLOCK

@@ -10,7 +10,7 @@ import (
 // ErrTableFull says that a table's room is too small for the sites in it.
 var ErrTableFull = errors.New("site table is full")
 
-// ErrTable says that a table can't be made like that, or a site can't be in one.
+// ErrTable says that a table's room is too small, or that a site or its target can't be in a table.
 var ErrTable = errors.New("not a site table")
 
 // A site table is where the fallback handler looks up traps: an open-addressed hash table with
@@ -238,7 +238,7 @@ func (t *Table) set(i int, to uint64) {
 }
 
 func (t *Table) slot(site uint64) int {
-	f := uint64(hashFactor) // not constant: the product wraps
+	f := uint64(hashFactor) // a variable, because a product of constants may not wrap
 	return int(site * f >> (64 - t.bits))
 }
 

@@ -8,8 +8,7 @@ import (
 	"kprobe/probe/asm"
 )
 
-// filter goes on behind itself if a filter of the current program lets the hit
-// pass, else at reject.
+// filter evaluates a filter of the current program. If the hit doesn't pass, the code continues at reject.
 func (b *builder) filter(f *fetch.FilterProgram, reject asm.Label) {
 	at := make([]asm.Label, len(f.Preds)+2)
 	for i := range at {
@@ -23,14 +22,14 @@ func (b *builder) filter(f *fetch.FilterProgram, reject asm.Label) {
 	b.Bind(at[f.Accept()])
 }
 
-// predicate branches as a predicate says.
+// predicate evaluates a predicate and branches by its result.
 func (b *builder) predicate(q *fetch.Pred, at []asm.Label) {
 	if q.Target < 0 || q.Target >= len(at) {
 		b.fail(unsupported("filter target %d", q.Target))
 		return
 	}
 	target, next := at[q.Target], b.NewLabel()
-	yes, no := next, target // where a true and a false one go
+	yes, no := next, target // where the code continues if it is true or false
 	if q.When {
 		yes, no = target, next
 	}
@@ -76,7 +75,8 @@ func inPlace(q *fetch.Pred) bool {
 		q.Cmp != fetch.CmpAnd && fits(int64(q.Val))
 }
 
-// field makes AX the predicate's value, unless that is inPlace; one that faulted goes on at no.
+// field loads the predicate's value into AX, unless it is compared inPlace. If reading it has faulted, the
+// code continues at no.
 func (b *builder) field(q *fetch.Pred, no asm.Label) {
 	switch q.Field {
 	case fetch.FieldArg:
@@ -104,8 +104,8 @@ func (b *builder) field(q *fetch.Pred, no asm.Label) {
 	}
 }
 
-// compare sets the flags for AX and the operand, and says which condition is
-// true. Changes AX, DX.
+// compare compares AX with the operand, and returns the condition under which the predicate is true. Changes
+// AX, DX.
 func (b *builder) compare(q *fetch.Pred) asm.Cond {
 	switch q.Operand {
 	case fetch.OperandRange:
@@ -159,11 +159,10 @@ func pick(signed bool, s, u asm.Cond) asm.Cond {
 	return u
 }
 
-// inMask compares AX with a set: & asks whether it is in the set, == whether
-// it is all of it.
+// inMask compares AX with a set: & is true if AX is in the set, == if AX is the only element.
 func (b *builder) inMask(q *fetch.Pred) asm.Cond {
 	var mask []byte
-	var only uint64 // the number of the one bit that is set
+	var only uint64 // the number of the only bit that is set
 	n := 0
 	for i, w := range q.CPUs {
 		mask = binary.LittleEndian.AppendUint64(mask, w)
@@ -173,7 +172,7 @@ func (b *builder) inMask(q *fetch.Pred) asm.Cond {
 	}
 	if q.Cmp != fetch.CmpAnd {
 		if n != 1 {
-			only = ^uint64(0) // nothing is all of it
+			only = ^uint64(0) // no number is the only element
 		}
 		b.MovImm(asm.DX, only)
 		b.Op(asm.Cmp, asm.W64, asm.AX, asm.DX)

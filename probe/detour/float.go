@@ -7,16 +7,16 @@ import (
 	"kprobe/probe/asm"
 )
 
-// compareFloat sets the flags for the floating-point number whose bits are AX,
-// and says which condition is true; one that is not a number goes on at yes or
-// no. Changes CX, DX.
+// compareFloat compares the floating-point number whose bits are AX with the operand, and returns the
+// condition under which the predicate is true. For a NaN the code continues at yes or no. Changes CX,
+// DX.
 //
-// No vector register is needed: numbers in order have bits in order, if those
-// of negative ones are taken as minus their magnitude. A 32-bit number is
-// compared with the nearest of its kind below or above the operand.
+// It uses no vector register. The order of floating-point numbers is the order of their bits as
+// integers, if a negative number is taken as minus the integer of its magnitude (its key). A 32-bit
+// number is compared with the nearest 32-bit numbers below and above the operand.
 func (b *builder) compareFloat(q *fetch.Pred, yes, no asm.Label) asm.Cond {
 	c := math.Float64frombits(q.Val)
-	var below, above int64 // keys of the numbers next to the operand
+	var below, above int64 // keys of the nearest numbers not above and not below the operand
 	var inf, magnitude uint64
 	if q.Type.Size == 4 {
 		inf, magnitude = 0x7f80_0000, 1<<31-1
@@ -71,8 +71,8 @@ func key(magnitude uint64, negative bool) int64 {
 	return int64(magnitude)
 }
 
-// float32Keys gives the keys of the greatest 32-bit number not above c and of
-// the least not below it. c is a number.
+// float32Keys returns the keys of the greatest 32-bit number not above c and of the least not below it. c is
+// not a NaN.
 func float32Keys(c float64) (below, above int64) {
 	f := float32(c) // rounds to the nearest, or to an infinity
 	bits := math.Float32bits(f)

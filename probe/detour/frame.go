@@ -8,6 +8,9 @@ import (
 // ABI, AMD64 supplement, 3.2.2).
 const redZone = 128
 
+// RedZone is how far below the site's stack pointer a detour's frame begins.
+const RedZone = redZone
+
 // frame is what a detour puts on the program's stack. From the top: the red zone, which is left
 // alone; the saved registers; the flags; temporaries; and at the bottom what shared code uses.
 type frame struct {
@@ -24,6 +27,8 @@ type frame struct {
 	body  mark      // what it is between prologue and epilogue
 	code  *asm.Code
 	steps []step // pushes of the prologue
+	// flagsDead says that the flags needn't be saved.
+	flagsDead bool
 	// scratch may be nil.
 	scratch *Scratch
 }
@@ -56,7 +61,7 @@ func (f *frame) mark() {
 	if f.marks == nil {
 		f.marks, f.steps = f.scratch.take()
 	}
-	f.marks = append(f.marks, f.cur) // saved is shared: it only grows and shrinks
+	f.marks = append(f.marks, f.cur) // the marks share the slice saved, which only grows and shrinks at its end
 }
 
 // outside marks that what follows is not in the frame.
@@ -86,7 +91,29 @@ func (f *frame) save(c *asm.Code) {
 		f.step()
 		f.push(r)
 	}
-	// lahf keeps all arithmetic flags but OF; the others nobody changes here.
+	if !f.flagsDead {
+		f.saveFlags()
+	}
+	if n := f.temps + f.under; n > 0 {
+		if n > 32 {
+			f.lower(n - 8)
+			n = 8
+		}
+		for ; n > 0; n -= 8 { // shorter than moving the stack pointer
+			f.step()
+			c.Push(asm.AX) // any value: only the room is needed
+			f.cur.depth += 8
+			f.mark()
+		}
+	}
+	f.size = int(f.cur.depth)
+	f.body = f.cur
+}
+
+// saveFlags pushes the flags. Changes AX.
+func (f *frame) saveFlags() {
+	c := f.code
+	// lahf saves all arithmetic flags except OF. The detour changes no other flags.
 	c.Lahf()
 	c.Set(asm.O, asm.AX)
 	f.cur.flags = flagsInAX
@@ -97,31 +124,32 @@ func (f *frame) save(c *asm.Code) {
 	f.flags, f.cur.word = f.cur.depth, f.cur.depth
 	f.cur.flags = flagsSaved
 	f.mark()
-	if n := f.temps + f.under; n > 0 {
-		if n > 32 {
-			f.lower(n - 8)
-			n = 8
-		}
-		for ; n > 0; n -= 8 { // shorter than to lower it
-			f.step()
-			c.Push(asm.AX) // whatever it is
-			f.cur.depth += 8
-			f.mark()
-		}
-	}
-	f.size = int(f.cur.depth)
-	f.body = f.cur
+}
+
+// restoreFlags pops what saveFlags has pushed. Changes AX.
+func (f *frame) restoreFlags() {
+	c := f.code
+	c.Pop(asm.AX)
+	f.cur.depth -= 8
+	f.cur.flags = flagsInAX
+	f.mark()
+	c.OpImm(asm.Add, asm.W8, asm.AX, 127) // sets OF if al is 1
+	f.cur.flags = flagsAdded
+	f.mark()
+	c.Sahf()
+	f.cur.flags = flagsLive
+	f.mark()
 }
 
 // step notes the push that is emitted next.
 func (f *frame) step() {
 	if f.skip == 0 {
-		return // where there is no red zone stacks are checked
+		return // code without a red zone (Go's) has checked that there is stack
 	}
 	f.steps = append(f.steps, step{int32(f.code.Here() - f.code.Base()), f.cur.depth, f.cur.flags != flagsLive, f.cur.trampoline})
 }
 
-// lower makes room for n bytes, or takes it back if n is negative.
+// lower makes room for n bytes below the stack pointer, or frees it if n is negative.
 func (f *frame) lower(n int) {
 	if n == 0 {
 		return
@@ -140,15 +168,15 @@ func (f *frame) push(r asm.Reg) {
 	f.mark()
 }
 
-// took marks that one more of the site's probes has taken its hit.
+// took marks that one more probe of the site has taken its hit.
 func (f *frame) took() {
 	f.body.taken++
 	f.cur.taken = f.body.taken
 	f.mark()
 }
 
-// keep marks that a register, which is the program's otherwise, stands in the temporary at
-// off from here on; back marks that it has its value again.
+// keep marks that from here on the program's value of a register is in the temporary at off. back marks that
+// the register has its value again.
 func (f *frame) keep(r asm.Reg, off int) (back func()) {
 	was := f.cur.saved
 	f.cur.saved = append(was[:len(was):len(was)], slot{r, int32(f.size - f.under - off)})
@@ -171,16 +199,9 @@ func (f *frame) inside() {
 func (f *frame) restore() {
 	c := f.code
 	f.lower(-f.temps - f.under)
-	c.Pop(asm.AX)
-	f.cur.depth -= 8
-	f.cur.flags = flagsInAX
-	f.mark()
-	c.OpImm(asm.Add, asm.W8, asm.AX, 127) // OF again, if al is 1
-	f.cur.flags = flagsAdded
-	f.mark()
-	c.Sahf()
-	f.cur.flags = flagsLive
-	f.mark()
+	if !f.flagsDead {
+		f.restoreFlags()
+	}
 	for i := len(f.regs) - 1; i >= 0; i-- {
 		c.Pop(f.regs[i])
 		f.cur.depth -= 8

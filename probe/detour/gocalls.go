@@ -7,13 +7,13 @@ import (
 	"kprobe/symbols"
 )
 
-// How a call of a Go function is known
+// How a call of a Go function is identified
 //
-// By its goroutine, which is in r14 throughout the code of Go's compiler (abi-internal.md), and
-// by the distance of its slot from the upper end of the goroutine's stack, which stays when the
-// stack is copied. Both fit into one word: the address of the g without its last bits, which
-// are 0, and the distance in words. Calls on stacks that are too deep for that are not
-// followed, and are counted as missed.
+// It is identified by its goroutine and by the distance of its slot from the upper end of the goroutine's
+// stack. The goroutine is in r14 throughout the code of Go's compiler (abi-internal.md). The distance
+// stays the same when the stack is copied. Both fit into one word: the address of the g without its
+// last bits, which are 0, and the distance in words. Calls on stacks that are too deep for that are
+// not followed, and are counted as missed.
 const (
 	goAlign    = 5  // log2 of what a g is aligned to at least
 	goDistance = 22 // bits of the distance
@@ -44,8 +44,7 @@ func GoStack(mem symbols.Memory, g uint64) (lo, hi, sp uint64, err error) {
 	return le.Uint64(b[gStackLo:]), le.Uint64(b[gStackHi:]), le.Uint64(b[gSchedSP:]), nil
 }
 
-// key makes DI what the call is known by; a call that has no key goes on at none.
-// Changes AX.
+// key loads the call's key into DI. If the call has no key, the code continues at none. Changes AX.
 func (e *calling) key(none asm.Label) {
 	b := e.b
 	if !e.k.Go {
@@ -56,7 +55,7 @@ func (e *calling) key(none asm.Label) {
 	b.Jcc(asm.E, none)
 	b.TestImm(asm.W32, asm.R14, 1<<goAlign-1)
 	b.Jcc(asm.NE, none)
-	b.mayFault(none) // assembly may have anything there
+	b.mayFault(none) // in assembly r14 may have any value
 	b.Load(asm.W64, asm.DI, asm.At(asm.R14, gStackHi))
 	b.Lea(asm.AX, b.frame.above(0))
 	b.Op(asm.Sub, asm.W64, asm.DI, asm.AX)

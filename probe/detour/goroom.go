@@ -9,7 +9,7 @@ import (
 const (
 	gStackLo = 0
 	gStackHi = 8
-	gSchedSP = 56 // and of where it goes on, behind two guards, panic, defer and m
+	gSchedSP = 56 // g.sched.sp: after two guards, panic, defer and m
 )
 
 // lookMore is what must be free below the frame: for temporary pushes, and for copies of
@@ -19,7 +19,7 @@ const lookMore = 192
 // looks are the registers that a look for room uses.
 type looks struct {
 	with asm.Reg
-	keep asm.Reg // the flags meanwhile, if kept
+	keep asm.Reg // has the flags meanwhile, if kept is set
 	kept bool
 }
 
@@ -40,7 +40,7 @@ func (b *builder) look() *asm.Label {
 	b.keepFlags()
 	g := asm.R14
 	if l.TLS != 0 {
-		// There is one register for the goroutine and for what is compared.
+		// One register must do for the goroutine and for the comparison.
 		g = with
 		b.mayFault(none)
 		b.Load(asm.W64, g, asm.SegAbs(asm.FS, l.TLS))
@@ -83,8 +83,8 @@ func (b *builder) look() *asm.Label {
 	return &trap
 }
 
-// keepFlags saves the flags in a register, where they are not free. The stack must
-// not be touched yet.
+// keepFlags saves the flags in a register, unless the program needs them no more. The stack must not be used
+// yet.
 func (b *builder) keepFlags() {
 	f := &b.frame
 	if !b.looks.kept {
@@ -101,7 +101,7 @@ func (b *builder) keepFlags() {
 	f.mark()
 }
 
-// flagsBack puts back what keepFlags saved.
+// flagsBack restores what keepFlags saved.
 func (b *builder) flagsBack() {
 	f := &b.frame
 	if !b.looks.kept {
@@ -121,9 +121,9 @@ func (b *builder) flagsBack() {
 	f.mark()
 }
 
-// planLook chooses the registers of the look for room among those that are free and
-// that no program reads: hits that the trap takes are to have them. Those that the
-// detour itself uses come last, as they are saved behind it.
+// planLook chooses the registers of the look for room. They must be free, and no program may read them, because
+// a hit that the trap takes shows them. Registers that the detour itself uses are chosen last, because
+// it saves them only after the look.
 func (b *builder) planLook(probes []Probe) error {
 	l := b.p.Look
 	if l == nil {
@@ -158,7 +158,7 @@ func (b *builder) planLook(probes []Probe) error {
 	return nil
 }
 
-// readBy are the registers that a program reads, as bits.
+// readBy is the set of registers that a program reads, as bits.
 func readBy(prog *fetch.Program) (read uint32) {
 	chain := func(c *fetch.Chain) {
 		if c.Source == fetch.SourceReg || c.Source == fetch.SourceComputed && c.From == fetch.SourceReg {

@@ -29,7 +29,7 @@ func (b *builder) inject(x *Injection, reject asm.Label) {
 	if x.Errno != 0 {
 		b.StoreImm(asm.W32, asm.SegAbs(asm.FS, x.ErrnoOff), x.Errno)
 	}
-	ends := b.NewLabel() // also without a record, where rings are full
+	ends := b.NewLabel() // also for hits without a record, because the ring is full
 	b.reserve(ends)
 	b.late()
 	b.copyOfStack()

@@ -8,14 +8,13 @@ import (
 	"kprobe/probe/asm"
 )
 
-// hasLabel reports whether a chain looks for a label, for which it needs registers that
-// only texts have.
+// hasLabel reports whether a chain looks for a label. This needs the registers that otherwise only texts use.
 func hasLabel(c *fetch.Chain) bool {
 	return slices.ContainsFunc(c.Steps, func(s fetch.Step) bool { return s.Op == fetch.StepLabel })
 }
 
-// label makes AX, the address of a list of labels, that of the text that one of them has.
-// Changes DX, DI and R8 to R10.
+// label searches the list of labels at AX for one, and loads the address of its text into AX. Changes DX, DI
+// and R8 to R10.
 func (b *builder) label(s *fetch.Step, fault asm.Label) {
 	m := b.guard(0, fault)
 	b.mayRead(m.Plus(8), 8, fault)
@@ -50,7 +49,7 @@ func (b *builder) label(s *fetch.Step, fault asm.Label) {
 	b.Bind(found)
 }
 
-// sameText goes on at other unless the bytes at R9 are the text's. Changes R10.
+// sameText continues at other unless the bytes at R9 equal the text. Changes R10.
 func (b *builder) sameText(text string, other, fault asm.Label) {
 	for off := 0; off < len(text); {
 		rest, at := []byte(text[off:]), asm.At(asm.R9, int32(off))

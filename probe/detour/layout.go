@@ -38,7 +38,7 @@ type layout struct {
 	times []int
 }
 
-// planProgram lays a program's temporaries out, or says what it can't do.
+// planProgram lays out a program's temporaries. The error says what a detour can't do.
 func planProgram(pr *Probe, p *Params) (layout, error) {
 	prog := pr.Program
 	l := layout{early: map[int]int{}, bits: -1, now: -1, only: -1, where: -1, tid: !pr.CountOnly}
@@ -46,7 +46,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		return l, unsupported("a record of %d bytes", prog.Fixed)
 	}
 	filtered := map[int]bool{}
-	value := false // the thread's number is one
+	value := false // the thread's number is a value of the record
 	named := false
 	for q := range prog.Preds() {
 		if err := checkPred(prog, q, p); err != nil {
@@ -82,7 +82,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 		l.now = room(16)
 	}
 	faults, comm, large := false, named, false
-	kept, last := 0, -1 // texts in the record
+	kept, last := 0, -1 // number of texts in the record, and the last one's argument
 	for i := range prog.Args {
 		a := &prog.Args[i]
 		if err := checkArg(a, p); err != nil {
@@ -106,7 +106,7 @@ func planProgram(pr *Probe, p *Params) (layout, error) {
 			return l, unsupported("the filter looks at a value in several places")
 		} else if filtered[i] && a.Type.IsArray() {
 			l.early[i] = room(arrayText + a.Size + 8)
-			l.texts = true // for their registers
+			l.texts = true // because it needs the registers of texts
 		} else if filtered[i] || p.Careful && !pr.CountOnly && a.Store != fetch.StoreParts && !a.Type.IsArray() && reads(prog, a) {
 			l.early[i] = room(8)
 		}
@@ -182,7 +182,7 @@ func texts(a *fetch.ArgProgram) int {
 	return 0
 }
 
-// checkArg says why an argument can't be had in the target.
+// checkArg returns an error if a detour can't record an argument.
 func checkArg(a *fetch.ArgProgram, params *Params) error {
 	switch {
 	case isPath(a) && params.NoSyscall:
@@ -227,7 +227,7 @@ func checkArg(a *fetch.ArgProgram, params *Params) error {
 	return checkSteps(&a.Chain, params)
 }
 
-// checkPred says why a predicate can't be decided in the target.
+// checkPred returns an error if a detour can't evaluate a predicate.
 func checkPred(prog *fetch.Program, q *fetch.Pred, p *Params) error {
 	switch {
 	case q.Field == fetch.FieldComm && (p.NoSyscall || q.Operand != fetch.OperandText):

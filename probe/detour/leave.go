@@ -33,8 +33,8 @@ func (r *Return) Leave(regs *fetch.Regs, mem symbols.Memory, site uint64) (ok bo
 		regs.IP = site
 		return true, nil
 	}
-	// The number was pushed below the slot. Once the instance is free the slot
-	// has the address.
+	// The instance's number was pushed below the slot. Once the instance is free, the slot has the
+	// return address.
 	slot := regs.GPR[asm.SP] - 8
 	if popped {
 		regs.IP, err = word(mem, slot)

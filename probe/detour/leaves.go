@@ -42,7 +42,7 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	}
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
 	found := b.frame.temps
-	b.frame.temps += 16 // the owner, too
+	b.frame.temps += 16 // for the row and its owner
 	b.frame.under = max(b.frame.under, linkFind)
 	if err := b.stack(); err != nil {
 		return nil, err
@@ -51,15 +51,15 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	return b.leave(b.Here(), tail)
 }
 
-// counts reports whether a hit of the probe is only counted: then one piece of code counts for
-// all such probes.
+// counts reports whether a hit of the probe only increments a counter. One piece of code does this for all such
+// probes.
 func (p *Probe) counts() bool {
 	return p.CountOnly && p.Program.Filter == nil && p.Bins == nil && p.Control == nil
 }
 
-// leaveOf is leave for the calls of several probes. While the call of the n-th is recorded, the
-// frame's marks say that the hits of n were taken, or of one more than there are probes if it
-// belongs to a probe that only counts. The table says which calls are still to be recorded.
+// leaveOf is leave for the calls of several probes. While the call of the n-th probe is recorded, the frame's
+// marks say that n hits were taken. If the call's probe only counts, they say one more than there
+// are probes. The table says which calls are still to be recorded.
 func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b, f, k := e.b, &e.b.frame, e.k
 	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -81,7 +81,7 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b.Bind(same)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-	b.Jcc(asm.NE, look) // a call that was entered unseen, over one that was left
+	b.Jcc(asm.NE, look) // this call was not noted; the noted one with its slot was abandoned
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
 	own := slices.ContainsFunc(probes, func(p Probe) bool { return !p.Anywhere })
 	switch {
@@ -148,7 +148,7 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	}
 }
 
-// owner is what says in a row that it is a probe's.
+// owner is the word in a row that says that the row is the probe's.
 func (p *Probe) owner() int32 {
 	if p.Anywhere {
 		return int32(p.ID | anywhere)
@@ -156,8 +156,7 @@ func (p *Probe) owner() int32 {
 	return int32(p.ID)
 }
 
-// countOwner counts the hit of the owner AX, if it is switched on, and frees the row
-// at CX.
+// countOwner counts a hit of the probe with number AX, if that is switched on, and frees the row CX.
 func (e *calling) countOwner(found int) {
 	b, f := e.b, &e.b.frame
 	done, back := b.NewLabel(), b.NewLabel()
@@ -196,7 +195,7 @@ func (e *calling) countOwner(found int) {
 	b.freeCall()
 }
 
-// ownerAmong goes on where the owner AX says, or at none.
+// ownerAmong continues at the label of to whose probe has number AX, or at none.
 func (b *builder) ownerAmong(probes []Probe, to []asm.Label, none asm.Label) {
 	var order []int
 	for i := range probes {

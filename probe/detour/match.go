@@ -7,15 +7,15 @@ import (
 	"kprobe/probe/asm"
 )
 
-// element is what one character of a text must be.
+// element is a condition for one character of a text.
 type element struct {
 	any     bool
 	literal byte
 	class   *[32]byte // bit set; nil: the literal
 }
 
-// pattern is a text operand taken apart: segments with anything between them.
-// One segment is the whole text.
+// pattern is a parsed text operand: segments, with anything between them. A pattern of one segment must match
+// the whole text.
 type pattern [][]element
 
 // literalPattern matches a text that equals s.
@@ -27,8 +27,8 @@ func literalPattern(s string) pattern {
 	return pattern{seg}
 }
 
-// parsePattern takes a glob apart, as fetch matches it: *, ?, […], [!…], and \
-// before a character that is to be itself; a [ that is never closed is itself.
+// parsePattern parses a glob as fetch matches it: *, ?, […], [!…], and \ before a literal character. A [ that
+// is never closed is a literal.
 func parsePattern(s string) pattern {
 	p := pattern{nil}
 	for i := 0; i < len(s); i++ {
@@ -95,8 +95,8 @@ func (p pattern) least() int {
 	return n
 }
 
-// textMatch branches to yes or no for the text whose temporaries are at off,
-// to fault if it can't be read. Changes AX, DX, DI, R8 … R10.
+// textMatch matches the text whose temporaries are at off. The code continues at yes or no, or at fault if the
+// text can't be read. Changes AX, DX, DI, R8 … R10.
 func (b *builder) textMatch(off int, p pattern, yes, no, fault asm.Label) {
 	b.Load(asm.W64, asm.DX, b.frame.temp(off+textWord))
 	b.Test(asm.W64, asm.DX, asm.DX)
@@ -125,7 +125,7 @@ func (b *builder) textMatch(off int, p pattern, yes, no, fault asm.Label) {
 		if len(seg) == 0 {
 			continue
 		}
-		// The leftmost place is as good as any other.
+		// Search the leftmost match of the segment: if any match leads to yes, this one does.
 		found, other := b.NewLabel(), b.NewLabel()
 		try := b.Mark()
 		b.Lea(asm.AX, asm.At(asm.R9, int32(len(seg))))
@@ -144,8 +144,7 @@ func (b *builder) textMatch(off int, p pattern, yes, no, fault asm.Label) {
 	b.Jmp(yes)
 }
 
-// segmentAt goes on behind itself if the text at R9 matches, else at no.
-// Changes AX, DX.
+// segmentAt continues at no unless the text at R9 matches the segment. Changes AX, DX.
 func (b *builder) segmentAt(seg []element, no, fault asm.Label) {
 	for i := 0; i < len(seg); {
 		e := &seg[i]
@@ -161,7 +160,7 @@ func (b *builder) segmentAt(seg []element, no, fault asm.Label) {
 			i++
 			continue
 		}
-		n := 0 // literals in a row
+		n := 0 // number of consecutive literals
 		for i+n < len(seg) && n < 8 && !seg[i+n].any && seg[i+n].class == nil {
 			n++
 		}
@@ -188,8 +187,8 @@ const (
 	prGetName = 16
 )
 
-// threadName puts the thread's name into temporaries: sixteen bytes at
-// l.comm, and at off the text. Changes all textRegs, CX and DX.
+// threadName reads the thread's name into the sixteen bytes of temporaries at layout.comm, and sets the text's
+// temporaries at off. Changes all textRegs, CX and DX.
 func (b *builder) threadName(off int) {
 	b.Lea(asm.DI, b.frame.temp(b.layout.comm))
 	word := b.NewLabel()
@@ -197,24 +196,27 @@ func (b *builder) threadName(off int) {
 	b.setText(off, asm.BE, word)
 }
 
-// askName asks for the thread's name, to the sixteen bytes at DI, and goes on with
-// the scan that is at an address. Where the kernel refuses it the tracer takes the
-// hit.
+// askName asks the kernel for the thread's name, into the sixteen bytes at DI, and continues with the code at
+// scan. If the kernel refuses it, the tracer takes the hit.
 func (b *builder) askName(scan uint64) {
 	told, refused := b.NewLabel(), b.NewLabel()
 	b.mayAsk(AskHit, refused)
 	b.strict()
+	b.begin(refused)
 	b.Mov(asm.W64, asm.R8, asm.SI)
 	b.Mov(asm.W64, asm.SI, asm.DI)
 	b.MovImm(asm.DI, prGetName)
 	b.MovImm(asm.AX, sysPrctl)
 	b.Syscall()
+	b.asked()
 	b.Mov(asm.W64, asm.DI, asm.SI)
 	b.Mov(asm.W64, asm.SI, asm.R8)
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.JccShort(asm.E, told)
-	b.mayAsk(AskHit, refused)
-	b.Hlt()
+	if b.p.Calls == 0 {
+		b.mayAsk(AskHit, refused)
+		b.Hlt()
+	}
 	b.Bind(refused)
 	b.StoreImm(asm.W8, asm.At(asm.DI, 0), 0)
 	b.Bind(told)

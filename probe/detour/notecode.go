@@ -5,11 +5,10 @@ import (
 	"kprobe/probe/ring"
 )
 
-// How calls are noted, and found elsewhere than where they are looked for first, in
-// the table of a function whose exits are probed (Calls).
+// How calls are noted in the table of a function that is probed at its exits (Calls), and how they are found
+// if they are not in the first row searched.
 
-// nextRow makes CX the row behind it, the first behind the last. SI is the head.
-// Changes AX.
+// nextRow moves CX to the next row; after the last row comes the first. SI is the head. Changes AX.
 func (b *builder) nextRow() {
 	on := b.NewLabel()
 	if k := b.table; k != nil {
@@ -24,9 +23,9 @@ func (b *builder) nextRow() {
 	b.Bind(on)
 }
 
-// note notes the call DI, or counts it as missed. SI is the head of the calls, R11
-// the probe's flags. It goes back with the call's row in CX; those of Go have nothing
-// in it yet but the key, the others all but the entry's values. Changes AX, DX, SI, R11.
+// note notes the call DI, or counts it as missed. SI is the head of the calls, R11 the probe's flags. It
+// returns with the call's row in CX. A Go call's row has only the key so far; any other has
+// everything except the entry's values. Changes AX, DX, SI, R11.
 func (b *builder) note(ofGo bool) {
 	look, taken, unseen := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.TestImm(asm.W8, asm.R11, ring.FlagEnabled)
@@ -52,10 +51,9 @@ func (b *builder) note(ofGo bool) {
 	b.forgetRow(ofGo)
 }
 
-// forgetRow is for a call that is entered while its probe is disabled: those that
-// were noted and have its key were left without an exit, and their rows would take
-// this one's return. They are freed, and it goes back with ZF set. SI is the head of
-// the calls. Changes AX, CX, DX.
+// forgetRow is for a call that is entered while its probe is disabled. Noted calls with the same key were
+// abandoned, and would end at this call's return. So their rows are freed. It returns with ZF set. SI
+// is the head of the calls. Changes AX, CX, DX.
 func (b *builder) forgetRow(ofGo bool) {
 	again := b.Mark()
 	b.hash(ofGo)
@@ -68,9 +66,9 @@ func (b *builder) forgetRow(ofGo bool) {
 	b.back() // ZF is set
 }
 
-// eachRow has the rows with the slot DI visited, one after the other in CX, which is the
-// one that they are looked for at first; a visit may go to on when it is done. It changes
-// neither CX nor DX. ZF is set at the end. Changes CX, DX.
+// eachRow emits a loop over the rows with the slot DI. At first CX is the row at which the search begins. visit
+// emits the loop's body, with the row in CX. The body must not change CX or DX, and may jump to on
+// when it is done. ZF is set at the end. Changes CX, DX.
 func (b *builder) eachRow(visit func(on asm.Label)) {
 	on, none := b.NewLabel(), b.NewLabel()
 	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
@@ -87,9 +85,12 @@ func (b *builder) eachRow(visit func(on asm.Label)) {
 	b.Bind(none)
 }
 
-// hash makes CX the row that calling.hash gives.
+// hash sets CX to the row at which the search for the call DI begins, as calling.hash does.
 func (b *builder) hash(ofGo bool) {
-	b.spread(ofGo)
+	b.spread(ofGo, func() {
+		b.Load(asm.W32, asm.AX, asm.At(asm.SI, headFactor))
+		b.Imul(asm.W32, asm.AX, asm.DI)
+	})
 	b.Load(asm.W32, asm.CX, asm.At(asm.SI, headCount))
 	b.Imul(asm.W64, asm.AX, asm.CX)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
@@ -98,15 +99,15 @@ func (b *builder) hash(ofGo bool) {
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
-// noteRow goes on at taken with a row for the call DI in CX, or counts it as missed
-// and goes back. SI is the head of the calls, CX the row that was looked at. Changes
-// AX, DX, SI, R11.
+// noteRow takes a row for the call DI, and continues at taken with the row in CX. If there is none, it counts
+// the call as missed and returns. SI is the head of the calls, CX the first row, which was tried already.
+// Changes AX, DX, SI, R11.
 //
-// It looks at all rows from that one on for a free one, or for the call's own,
-// which was left without an exit.
+// It searches all rows from that one on for a free one, or for one with the same key, whose call was
+// abandoned.
 func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // and linkTried
+	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // clears linkTried, too
 	b.Store(asm.W64, asm.At(asm.SP, linkFrom), asm.CX)
 	b.Bind(again)
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
@@ -133,9 +134,9 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	b.missed()
 }
 
-// reaches goes on at taken when the row that a call is looked for at first (linkFrom)
-// says that it may lie as far behind it as it does: of R11 rows the last DX weren't
-// looked at. Only that call's return needs it. Changes AX, DX, R11.
+// reaches raises the reach of a call's first row (linkFrom), so that it covers the row that was taken, and
+// continues at taken. The distance is R11 - DX: of R11 rows the last DX were not searched. Only this
+// call's return needs the reach. Changes AX, DX, R11.
 func (b *builder) reaches(taken asm.Label) {
 	raise := b.NewLabel()
 	b.Op(asm.Sub, asm.W32, asm.R11, asm.DX)
@@ -151,24 +152,24 @@ func (b *builder) reaches(taken asm.Label) {
 }
 
 const (
-	// How far below its end a thread's own stack is believed to reach. A call
-	// on it that lies below the one that is just entered is over.
+	// The assumed size of a thread's own stack, from its end down, in bytes. A call on it is over if
+	// its slot is below that of the call that is being entered.
 	mainReach   = 64 << 20
 	threadReach = 1 << 20
 )
 
-// reclaim frees rows of this thread whose calls are over, and goes on at again
-// if there were any, the first time; else at none. Over are those below on the
-// same stack, and those whose slot the program has used anew. Slots are read only
-// where nothing can fault: a load that may would need a fallback handler for SIGSEGV and
-// SIGBUS, which can't leave again if the program sets a handler of its own
-// meanwhile. These are the slots in the page of the one that is just entered and,
-// if that is on the main stack, those above it there: the kernel maps nothing else
-// within 128 MB below that stack's end (mmap_base, arch/x86/mm/mmap.c). The other
-// rows are the tracer's to free. Changes AX, CX, DX, R11; SI is the head again at
-// the end.
+// reclaim frees rows of this thread whose calls are over. If it has freed some, and was not called for this
+// call before, it continues at again; else at none. Calls are over if they are lower on the same stack,
+// or if the program has overwritten their slots. Changes AX, CX, DX, R11; SI is the head again at the
+// end.
 //
-// In a table in common it looks at the rows that the call may have.
+// A slot is read only if the load can't fault. A load that may fault would need a fallback handler for
+// SIGSEGV and SIGBUS, which could not be removed if the program sets a handler of its own meanwhile.
+// So it reads slots in the page of the slot that is being entered. If that is on the main stack, it
+// also reads slots above it there: the kernel maps nothing else within 128 MB below that stack's end
+// (mmap_base, arch/x86/mm/mmap.c). The tracer frees the other rows.
+//
+// In a common table it examines only the rows that the call may have.
 func (b *builder) reclaim(again, none asm.Label, common bool) {
 	scan, below, alien, near, look, dead, on := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	tried, freed := asm.At(asm.SP, linkTried), asm.At(asm.SP, linkFreed)
@@ -197,7 +198,7 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	b.Op(asm.Cmp, asm.W64, asm.R11, asm.DI)
 	b.Jcc(asm.B, below)
 	if b.p.StackEnd != 0 {
-		// From the one entered up to the stack's end?
+		// Is the slot between that of the new call and the stack's end?
 		b.MovImm(asm.AX, b.p.StackEnd-8)
 		b.Op(asm.Cmp, asm.W64, asm.R11, asm.AX)
 		b.Jcc(asm.A, near)
@@ -205,7 +206,7 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 		b.OpImm(asm.Cmp, asm.W64, asm.AX, mainReach)
 		b.Jcc(asm.B, look)
 	}
-	b.Bind(near) // all its bytes in the page of the slot at DI?
+	b.Bind(near) // are all its bytes in the page of the slot at DI?
 	for _, last := range [...]int32{7, 0} {
 		b.Lea(asm.AX, asm.At(asm.R11, last))
 		b.Op(asm.Xor, asm.W64, asm.AX, asm.DI)
@@ -232,7 +233,7 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	b.Jcc(asm.NE, again)
 	b.Jmp(none)
 
-	// Both within reach of the end of the same stack?
+	// Are both slots within reach of the end of the same stack?
 	b.Bind(below)
 	within := func(reach int32, no asm.Label) {
 		b.Op(asm.Sub, asm.W64, asm.AX, asm.DI)
@@ -249,9 +250,8 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	}
 	b.Bind(alien)
 	if b.p.TID.Seg == asm.FS && len(b.p.TID.Path) == 0 {
-		// The first word of a control block is its own address (glibc's
-		// tcbhead_t, musl's struct pthread), and a thread's lies where its
-		// stack ends.
+		// A thread's control block is at the end of its stack. Its first word is its own address
+		// (glibc's tcbhead_t, musl's struct pthread).
 		if b.table != nil {
 			b.mayAsk(AskNothing, near)
 		} else {
@@ -263,8 +263,8 @@ func (b *builder) reclaim(again, none asm.Label, common bool) {
 	b.Jmp(near)
 }
 
-// findRow goes back with the row of the call DI in CX, or with ZF set. SI is the
-// head of the calls, CX the row that was looked at. Changes AX, DX.
+// findRow returns with the row of the call DI in CX, or with ZF set if there is none. SI is the head of the
+// calls, CX the first row, which was tried already. Changes AX, DX.
 func (b *builder) findRow() {
 	none := b.NewLabel()
 	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))

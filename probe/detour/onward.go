@@ -18,9 +18,10 @@ import (
 // says that any return which looks into the table may be its own (anywhere), and such calls are
 // only counted.
 //
-// If the jump leads to any other function, or more than a count is wanted, and a noted call
-// ends there, the code traps at Detour.NoRoom, with the program's registers. The tracer then
-// follows the call to its return address.
+// If the jump leads to anything else, and a noted call ends there, the call is seen again where
+// it returns to, if that address has a Landing (landing.go): the set Onward.Back says which
+// have. Otherwise, or if more than a count is wanted, the code traps at Detour.NoRoom, with the
+// program's registers, and the tracer sees to it.
 
 // anywhere is the bit of an owner whose calls may return by any of the returns that look into
 // the table.
@@ -99,18 +100,24 @@ func (s *Noting) Bytes() []byte {
 	return b
 }
 
-// shift is by how much a hash is shifted to be a word's number.
+// shift is the number of bits by which a hash is shifted right to be a word's index.
 func (s *Noting) shift() uint8 { return uint8(32 - bits.TrailingZeros(uint(len(s.words)))) }
 
 func (s *Noting) first(at uint64) int { return int(uint32(at) * golden32u >> s.shift()) }
 
-// BuildOnward makes the detour of a jump to an address that the chain gives. noting has the
-// targets to which calls pass on; nil is none. tail emits the jump.
-func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
-	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildOnward(c, p, k, to, noting, tail) })
+// Onward is what is known of where calls go that take a jump to unknown code.
+type Onward struct {
+	To   *Noting // the targets to which calls pass on; nil is none
+	Back *Noting // the return addresses that have a Landing; nil is none
 }
 
-func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Noting, tail func(c *asm.Code) error) (*Detour, error) {
+// BuildOnward makes the detour of a jump to an address that the chain gives. tail emits the
+// jump.
+func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, onward Onward, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) { return buildOnward(c, p, k, to, onward, tail) })
+}
+
+func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, onward Onward, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
 	if err := k.check(); err != nil {
 		return nil, err
@@ -129,25 +136,35 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 	out, none, unseen, trap := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
 	e := &calling{returning{b: b}, k}
-	if noting == nil {
+	if onward.To == nil {
 		b.Jmp(none)
 	} else {
-		b.value(to, out) // what can't be read faults where the program reads it
-		b.searchNoting(noting, none)
+		b.value(to, out) // if it can't be read, the program's own jump faults
+		b.searchNoting(onward.To, none)
 		e.first()
 		b.passOn()
 	}
 	b.Bind(out)
 	f.restore()
 	b.later(func() {
+		noted := b.NewLabel()
 		b.Bind(none)
 		e.first()
 		b.eachRow(func(on asm.Label) {
 			b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
-			b.Jcc(asm.E, unseen)
+			b.Jcc(asm.E, noted)
 		})
 		b.Jmp(out)
+		b.Bind(noted)
+		if onward.Back != nil {
+			b.searchNoting(onward.Back, unseen)
+			e.first()
+			b.passOn()
+			b.Jmp(out)
+		} else {
+			b.Jmp(unseen)
+		}
 	})
 	b.later(func() {
 		b.Bind(unseen)
@@ -155,7 +172,7 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 		f.outside(b.Code)
 		b.Bind(trap)
 		b.Int3()
-		b.Int3() // who is led on goes to the copy
+		b.Int3() // the tracer and the fallback handler continue the thread at the copy
 	})
 	d, err := b.leave(b.Here(), tail)
 	if err != nil {
@@ -166,7 +183,7 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, noting *Notin
 	return d, nil
 }
 
-// searchNoting goes on at none if the address in AX isn't in the set. Changes AX, DX, SI, DI.
+// searchNoting continues at none if the address in AX isn't in the set. Changes AX, DX, SI, DI.
 func (b *builder) searchNoting(noting *Noting, none asm.Label) {
 	b.Mov(asm.W64, asm.DI, asm.AX)
 	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)

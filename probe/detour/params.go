@@ -23,17 +23,18 @@ type Params struct {
 	CPUMask   uint32 // ring.Layout.CPUMask
 	RingSize  int64  // ring.Layout.RingSize
 	Flags     uint64 // where the flags are mapped (ring.Layout.Flags)
-	// Careful makes detours ask the kernel before each load of the program's memory that
-	// may fault, because nobody would catch the fault (reads.go). NoReads says that the
-	// kernel can't be asked: a program that loads such memory is refused.
+	// Careful makes detours ask the kernel before each load of the program's memory that may
+	// fault, because no tracer will catch the fault (reads.go). NoReads says that the kernel
+	// can't be asked, so programs that load such memory are refused.
 	Careful, NoReads bool
+	// Known is where it is noted which memory is there, KnownSize bytes (known.go); 0 is nowhere.
+	Known uint64
 	// Overwrite says that the newest records overwrite the oldest (ring.Layout.Overwrite).
 	// Spare says that there are rings for snapshots (ring.Layout.Spare).
 	Overwrite, Spare bool
 	// Gate is the address of a byte that is 0 while no probe may take hits; 0 is none.
 	Gate uint64
-	// Alive is the address of a byte that is 0 while no trigger may be looked at, either; 0
-	// is none.
+	// Alive is the address of a byte that is 0 while triggers may not act, either; 0 is none.
 	Alive uint64
 	// Control is where ring's section of that name is mapped, Kinds its first Kind.
 	Control, Kinds uint64
@@ -55,6 +56,9 @@ type Params struct {
 	// which isn't 0 once such tasks are counted. 0 means that a tracer watches births
 	// instead.
 	Births uint64
+	// Calls is the address of the number (u32) of threads that ask the kernel for something (asks.go),
+	// which is followed by a word that isn't 0 once none may. 0 means that a tracer sees rules.
+	Calls uint64
 	// NoRedZone says that the code has nothing below its stack pointer, as Go's. A detour
 	// then takes 128 bytes less of a small stack.
 	NoRedZone bool
@@ -64,6 +68,8 @@ type Params struct {
 	MaxStack int
 	// StackEnd is the end of the first thread's stack; 0 is unknown.
 	StackEnd uint64
+	// Stacks are the stack pointers of the threads, as they were when these were stopped to find all this.
+	Stacks []uint64
 	// Look, if not nil, makes the detour check whether a goroutine's stack has room for its
 	// frame. If not, a trap takes the hit, at Detour.NoRoom.
 	Look *Look
@@ -83,8 +89,13 @@ type Params struct {
 	Scratch *Scratch
 	// Shared is the code that detours with texts use. If it is nil, such detours fail.
 	Shared *Shared
-	// Tally, if any, counts the hits of probes whose hits are only counted.
-	Tally *Tally
+	// Tally, if any, counts the hits of probes whose hits are only counted. OwnCounts says
+	// that detours count by themselves nevertheless, where that is all that they do.
+	Tally     *Tally
+	OwnCounts bool
+	// FlagsDead says that the program overwrites the status flags behind the site before
+	// it can look at them: a detour that only counts may change them.
+	FlagsDead bool
 	// NoProc says that the process doesn't see the usual /proc, so that a detour can't ask
 	// for paths of descriptors.
 	NoProc bool
@@ -138,6 +149,8 @@ type Probe struct {
 	Control *Control
 	// Birth, if not nil, is all that is done: no hit is taken.
 	Birth *Birth
+	// Landing, if not nil, is all that is done, and the probe is the detour's only one.
+	Landing *Landing
 }
 
 // Fault is an entry of the exception table: a thread that faults (SIGSEGV, SIGBUS) at the
@@ -147,7 +160,7 @@ type Fault struct{ At, To uint64 }
 // Detour is finished code.
 type Detour struct {
 	Base uint64 // where it must lie
-	Code []byte // who has written it may let it go
+	Code []byte // may be set to nil once it is written
 	// Copy is the start of the displaced instructions. A thread that is sent there, from
 	// Build's and BuildReturn's detours, takes no record.
 	Copy uint64
@@ -159,7 +172,7 @@ type Detour struct {
 	Asks   []Ask
 	// SharedFaults says that its threads may also fault in the shared code.
 	SharedFaults bool
-	*undoing         // nil: of a detour that changes nothing
+	*undoing         // nil: the detour changes nothing
 	size         int // of Code
 }
 
@@ -177,14 +190,14 @@ func (d *Detour) Pushes() iter.Seq[Push] {
 	}
 }
 
-// mark says what the frame is from an instruction on.
+// mark describes the frame from an instruction on.
 type mark struct {
 	saved []slot
 	off   int32
 	depth int32 // bytes that SP is below the site's
 	word  int32 // depth of the saved flags word
 	flags flagsPlace
-	// keep is the place of the program's rax, if axKept, or of the flags, if flagsKept.
+	// keep is the register that has the program's rax, if axKept, or the flags, if flagsKept.
 	keep   asm.Reg
 	axKept bool
 	// taken is how many of the site's probes have taken their hits: recorded them, counted
@@ -206,15 +219,15 @@ type flagsPlace uint8
 const (
 	flagsLive  flagsPlace = iota // in the flags register
 	flagsInAX                    // lahf, seto al
-	flagsAdded                   // there, 127 added to al
-	flagsSaved                   // that ax, on the stack at depth where the frame says
-	flagsKept                    // that ax, in another register
-	flagsGone                    // outside of the frame: displaced instructions, jumps
+	flagsAdded                   // in ax, with 127 added to al
+	flagsSaved                   // ax as in flagsInAX is on the stack, at depth mark.word
+	flagsKept                    // ax as in flagsInAX is in register mark.keep
+	flagsGone                    // outside the frame: displaced instructions, jumps
 )
 
-// NeedsNumber is the reason why a detour can't be made until its threads' numbers can be read
-// (Params.TID): it would have to ask the kernel.
-const NeedsNumber = "the thread's number takes a system call, which seccomp rules may judge"
+// NeedsNumber is the reason why a detour can't be built until threads' numbers can be read (Params.TID): it
+// would have to ask the kernel.
+const NeedsNumber = "the thread's number takes a system call, which seccomp rules may forbid"
 
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, ErrUnsupported)...)

@@ -18,7 +18,7 @@ type Passing uint8
 const (
 	NotPassing Passing = iota
 	PassesOn           // a jump to another function
-	Arrives            // an entry that such jumps lead to: without one the noted call was left
+	Arrives            // an entry that such jumps lead to; if none has marked the call, it was abandoned
 )
 
 // passedOn is the bit of a row's thread number that says that the call is passing on to another
@@ -163,6 +163,9 @@ func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 	}
 	return rows
 }
+
+// Mark returns the address of the byte of a row whose highest bit says that its call passes on.
+func (k Calls) Mark(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callTID + 3 }
 
 // Row returns a row's bytes from a copy of the calls' memory, and their address in the target.
 func (k Calls) Row(mem []byte, row int) ([]byte, uint64) {

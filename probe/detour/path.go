@@ -10,13 +10,12 @@ import (
 
 // A descriptor's path
 //
-// Only the kernel knows it: a detour asks as the program would, by a readlink
-// of /proc/self/fd/N, into a buffer of its own. That is a system call that never
-// waits, some 20 times cheaper than a breakpoint. A path that fills the buffer
-// is given the longest text's room in the record, and asked for once more,
-// into it.
+// Only the kernel knows the path. A detour asks for it as the program would: by a readlink of
+// /proc/self/fd/N, into a buffer of its own. This system call never waits, and is some 20 times cheaper
+// than a breakpoint. If the path fills the buffer, the record gets room for the longest text, and the
+// path is read once more, into the record.
 
-// The temporaries of a path, behind those of its text (textAddr, textWord).
+// The temporaries of a path. Those of its text (textAddr, textWord) are before them.
 const (
 	pathFD   = 16 // the descriptor if the path is longer than the buffer, else -1
 	pathBuf  = 24
@@ -41,8 +40,8 @@ const (
 // isPath reports whether an argument is a descriptor's path.
 func isPath(a *fetch.ArgProgram) bool { return a.Store == fetch.StorePath }
 
-// checkPath says why a predicate over a path can't be decided in the target:
-// of a long one only the beginning is at hand.
+// checkPath returns an error if a detour can't evaluate a predicate on a path. It has only the beginning of a
+// long path.
 func checkPath(q *fetch.Pred) error {
 	if q.Cmp == fetch.CmpGlob && strings.IndexByte(q.Text, '*') != len(q.Text)-1 {
 		return unsupported("a filter compares the end of a path with a pattern")
@@ -50,7 +49,7 @@ func checkPath(q *fetch.Pred) error {
 	return nil
 }
 
-// path asks for a descriptor's path. Changes all textRegs, CX and DX.
+// path reads a descriptor's path. Changes all textRegs, CX and DX.
 func (b *builder) path(a *fetch.ArgProgram, off int) {
 	bad, long, done := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.value(&a.Chain, bad)
@@ -88,8 +87,8 @@ func (b *builder) path(a *fetch.ArgProgram, off int) {
 	})
 }
 
-// descriptorOf makes AX the descriptor of the FILE that it points to, unless it
-// is a descriptor itself. Changes DX.
+// descriptorOf replaces AX by the descriptor of the FILE that AX points to, unless AX is a descriptor itself.
+// Changes DX.
 func (b *builder) descriptorOf(bad asm.Label) {
 	itself := b.NewLabel()
 	b.OpImm(asm.Cmp, asm.W64, asm.AX, maxFD)
@@ -109,9 +108,9 @@ func (b *builder) descriptorOf(bad asm.Label) {
 	b.Bind(itself)
 }
 
-// readlink asks for the path behind the descriptor at off+pathFD. into sets SI
-// and DX, where to and how much, and changes no other register. AX is the
-// length, or negative. Changes DI, R9, R10, R11, CX and DX.
+// readlink reads the path of the descriptor at off+pathFD. into sets SI to the buffer and DX to its size, and
+// changes no other register. AX becomes the length, or is negative on an error. Changes DI, R9, R10,
+// R11, CX and DX.
 func (b *builder) readlink(off int, into func()) {
 	b.Load(asm.W64, asm.AX, b.frame.temp(off+pathFD))
 	b.Lea(asm.DI, b.frame.temp(off+pathBuf+fdDigits))
@@ -137,9 +136,11 @@ func (b *builder) readlink(off int, into func()) {
 	asked, refused := b.NewLabel(), b.NewLabel()
 	b.mayAsk(AskHit, refused)
 	b.strict()
+	b.begin(refused)
 	into()
 	b.MovImm(asm.AX, sysReadlink)
 	b.Syscall()
+	b.asked()
 	b.Bind(asked)
 	b.later(func() {
 		b.Bind(refused)
@@ -168,7 +169,7 @@ func (b *builder) copyPath(off, slot int) {
 		})
 		b.Load(asm.W64, asm.CX, b.frame.temp(off+textAddr))
 		b.Load(asm.W64, asm.SI, area)
-		b.LoadZX(asm.W16, asm.DX, b.frame.temp(off+textWord+4)) // its room
+		b.LoadZX(asm.W16, asm.DX, b.frame.temp(off+textWord+4)) // the size of its room
 		b.Test(asm.W64, asm.AX, asm.AX)
 		b.Jcc(asm.S, gone)
 		b.Op(asm.Cmp, asm.W32, asm.AX, asm.DX)

@@ -47,7 +47,7 @@ const (
 	stripeSize = 64
 	maxStripes = 64
 
-	// Behind the head of the first stripe. The word at instTID is 0.
+	// Offsets behind the head of the first stripe. The word at instTID is 0.
 	poolTake   = 8
 	poolMask   = 32
 	poolSize   = 36

@@ -15,7 +15,7 @@ import (
 // detour asks the kernel before each load of the program's memory whether it would fault, by an
 // rt_sigprocmask that reads eight bytes of the same page. Either the kernel finds an operation
 // that it doesn't know (EINVAL), and has changed nothing, or it can't read the bytes (EFAULT).
-// The page of the frame needs no question.
+// The page of the frame needs no question, and most other pages need one only once (known.go).
 //
 // Apart from read and write this is the call that programs need most: threads are created with
 // it, and signals raised. Seccomp rules in force are checked before such a detour is built
@@ -27,7 +27,7 @@ import (
 // One case remains: a page that another thread unmaps between the question and the load. Such
 // loads are in the exception table like all others.
 
-// What the shared code uses of the frame for it, from the stack pointer up.
+// The words of the frame that the shared code uses for a question, from the stack pointer up.
 const (
 	readLink = 8 + 8*iota
 	readAX   // the registers at the question
@@ -39,7 +39,7 @@ const (
 	readCX
 	readR10
 	readR11
-	linkRead // bytes of a frame whose detour reads so
+	linkRead // the number of bytes that such a frame needs
 )
 
 const (
@@ -76,10 +76,10 @@ func (p *Params) NeedsShared(prog *fetch.Program) bool {
 	return HasTexts(prog) || p.Careful && Reads(prog)
 }
 
-// careful makes room in the frame for a program's questions.
+// careful reserves room in the frame for the questions of a program.
 func (b *builder) careful(prog *fetch.Program) {
 	if !b.p.NeedsShared(prog) || !b.p.Careful {
-		return // a text may be the frame's own: it is measured by the same code
+		return // texts in the frame itself are measured by the same code, and need no question
 	}
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI, asm.R10, asm.R11)...)
 	b.frame.under = max(b.frame.under, linkRead)
@@ -131,31 +131,46 @@ func (b *builder) canRead(m asm.Mem, n int, fault asm.Label) {
 // readable is the shared code of canRead. It returns with SF set if the memory can't be read.
 // All registers stay.
 func (b *builder) readable() {
-	word := func(off int32) asm.Mem { return asm.At(asm.SP, off) }
-	kept := []struct {
+	type kept struct {
 		reg asm.Reg
 		at  int32
-	}{{asm.DX, readDX}, {asm.SI, readSI}, {asm.DI, readDI}, {asm.CX, readCX}, {asm.R10, readR10}, {asm.R11, readR11}}
-	for _, k := range kept {
-		b.Store(asm.W64, word(k.at), k.reg)
+	}
+	few, more := []kept{{asm.DX, readDX}, {asm.SI, readSI}, {asm.CX, readCX}}, []kept{{asm.DI, readDI}, {asm.R10, readR10}, {asm.R11, readR11}}
+	word := func(off int32) asm.Mem { return asm.At(asm.SP, off) }
+	keep := func(list []kept) {
+		for _, k := range list {
+			b.Store(asm.W64, word(k.at), k.reg)
+		}
+	}
+	restore := func(list []kept) {
+		for _, k := range list {
+			b.Load(asm.W64, k.reg, word(k.at))
+		}
 	}
 	again, next, done, bad := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	keep(few)
 	b.Load(asm.W64, asm.SI, word(readFrom))
 	b.Bind(again)
 	b.Mov(asm.W64, asm.AX, asm.SI)
 	b.Op(asm.Xor, asm.W64, asm.AX, asm.SP)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, pageShift)
 	b.Jcc(asm.E, next)
+	b.recall(next)
+	keep(more)
 	b.OpImm(asm.And, asm.W64, asm.SI, -8)
 	b.mayAsk(AskHit, bad)
 	b.strict()
+	b.begin(bad)
 	b.MovImm(asm.AX, sysSigprocmask)
-	b.OpImm(asm.Or, asm.W64, asm.DI, -1) // how: no such way
+	b.OpImm(asm.Or, asm.W64, asm.DI, -1) // how: an operation that doesn't exist
 	b.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
 	b.MovImm(asm.R10, 8)
 	b.Syscall()
+	b.asked()
 	b.OpImm(asm.Cmp, asm.W64, asm.AX, errInvalid)
 	b.Jcc(asm.NE, bad)
+	b.remember()
+	restore(more)
 	b.Bind(next)
 	b.Mov(asm.W64, asm.AX, asm.SI)
 	b.Load(asm.W64, asm.SI, word(readLast))
@@ -165,22 +180,21 @@ func (b *builder) readable() {
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.Bind(done)
 	b.Test(asm.W32, asm.AX, asm.AX)
-	for _, k := range kept {
-		b.Load(asm.W64, k.reg, word(k.at))
-	}
+	restore(few)
 	b.Load(asm.W64, asm.AX, word(readAX))
 	b.Raw(0x3e) // notrack
 	b.JmpMem(word(readLink))
 	b.Bind(bad)
+	restore(more)
 	b.OpImm(asm.Or, asm.W32, asm.AX, -1)
 	b.Jmp(done)
 }
 
-// noReads returns why a program that loads memory that may not be there can't be run in the
-// target.
+// noReads returns an error if a program loads memory that may not be there, and the target can't ask the
+// kernel about it.
 func (p *Params) noReads(prog *fetch.Program) error {
 	if p.Careful && p.NoReads && Reads(prog) {
-		return unsupported("what it reads may fault, and to ask for that takes a system call, which seccomp rules may judge")
+		return unsupported("what it reads may fault, and checking that takes a system call, which seccomp rules may forbid")
 	}
 	return nil
 }

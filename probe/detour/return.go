@@ -30,8 +30,8 @@ const (
 	stubAddr      = 6 // bytes of the instance's address
 	stubPush      = trampolineOff + 5
 
-	// trampolineSkip is what a return trampoline has put on the stack: the slot again, and
-	// the instance's number.
+	// trampolineSkip is the number of bytes that a return trampoline has pushed: the slot again,
+	// and the instance's number.
 	trampolineSkip = 16
 
 	stripeShift = 6 // log2 stripeSize
@@ -91,7 +91,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	if err := exit.plan([]Probe{probe}); err != nil {
 		return nil, err
 	}
-	b.frame.skip = redZone // also where no red zone is: the stub's address goes there
+	b.frame.skip = redZone // needed even without a red zone: the stub's address is written there
 	b.frame.regs = append(baseRegs(), asm.DI, asm.R11)
 	body, stubs := b.NewLabel(), b.NewLabel()
 	r := returning{b: b, pool: pool, body: body, stubs: stubs}
@@ -136,7 +136,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	return &Return{Detour: *d, trampolines: trampolines, count: pool.Count, pool: pool}, nil
 }
 
-// checkEntry returns why an entry's value can't be had in the target.
+// checkEntry returns an error if a detour can't capture a value at the entry.
 func checkEntry(prog *fetch.Program, p *Params) error {
 	for i := range prog.Entry {
 		c := &prog.Entry[i].Chain
@@ -169,8 +169,8 @@ func (r *returning) entry(probe Probe) {
 	b.frame.under, b.frame.temps = linkTake, captureTemps(b.prog)
 	b.careful(b.prog)
 	plain, leave, link := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	// Where a function starts nothing of the program's is below SP, and a
-	// signal leaves the red zone alone.
+	// At the start of a function the program has nothing below SP, and signal handlers don't
+	// overwrite the red zone.
 	const on = -16
 	b.frame.save(b.Code)
 	b.unlessLeft(probe.ID, plain)
@@ -210,7 +210,7 @@ func captureTemps(prog *fetch.Program) int {
 func (r *returning) capture() {
 	b := r.b
 	for i := range b.prog.Entry {
-		if b.prog.Entry[i].MayFault(nil) { // else nobody ever sets a bit
+		if b.prog.Entry[i].MayFault(nil) { // otherwise no fault bit is ever set
 			b.StoreImm(asm.W64, asm.At(asm.CX, instEntry), 0)
 			break
 		}

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -197,7 +198,7 @@ func handlerHits(t *testing.T, rseq int32) {
 	t.Helper()
 	const threads, n = 4, 200000
 	g := newTarget(t, 4<<20)
-	g.rseq = rseq
+	g.share(rseq)
 	progs := map[uint32]*fetch.Program{1: g.program("p f a=%di s=+0(%si):string"), 2: g.program("r f v=$retval")}
 	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		d, err := Build(base, g.params(), []Probe{{ID: 1, Program: progs[1]}}, tail)
@@ -234,5 +235,25 @@ func handlerHits(t *testing.T, rseq int32) {
 	}
 	if sums[threads] == 0 {
 		t.Error("no signal came")
+	}
+}
+
+// TestTakeCPU wants a call that takes an instance to learn its CPU from the thread's rseq area:
+// lsl, which is used where there is none, costs more than all the rest on some machines.
+func TestTakeCPU(t *testing.T) {
+	lsl := []byte{0x0f, 0x03}
+	for _, tt := range []struct {
+		rseq int32
+		want bool
+	}{{0, true}, {0x920, false}} {
+		s, err := BuildShared(codeAt, &Params{TID: TID{Seg: asm.FS, Off: 0x2d0}, Rseq: tt.rseq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := s.Code[s.take-s.Base:]
+		hot, _, _ := bytes.Cut(code, []byte{0xf0}) // up to the lock
+		if got := bytes.Contains(hot, lsl); got != tt.want {
+			t.Errorf("rseq area at %#x: lsl is %v, want %v", tt.rseq, got, tt.want)
+		}
 	}
 }

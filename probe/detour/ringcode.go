@@ -7,13 +7,12 @@ import (
 	"kprobe/probe/ring"
 )
 
-// lslCPU is the selector whose limit names the CPU (the kernel's
-// __CPUNODE_SEG, arch/x86/include/asm/segment.h).
+// lslCPU is the selector of the segment whose limit has the CPU's number (the kernel's __CPUNODE_SEG,
+// arch/x86/include/asm/segment.h).
 const lslCPU = 0x7b
 
-// area makes SI the address of the CPU's area and AX that of the first one. The
-// mask keeps any answer in bounds; a thread that moves to another CPU afterwards
-// goes on with the old one's ring.
+// area sets SI to the address of the CPU's area, and AX to that of CPU 0. The mask keeps any number in bounds.
+// A thread that moves to another CPU after this continues to use the old one's ring.
 func (b *builder) area() {
 	b.cpuNumber()
 	b.areaOf()
@@ -32,7 +31,8 @@ func (b *builder) areaOf() {
 	b.Op(asm.Add, asm.W64, asm.SI, asm.AX)
 }
 
-// writtenHalf makes SI, a CPU's number, that of its area that is written. Changes tmp.
+// writtenHalf replaces SI, a CPU's number, by the number of that one of its two areas that is written now.
+// Changes tmp.
 func (b *builder) writtenHalf(tmp asm.Reg) {
 	if !b.p.Spare {
 		return
@@ -42,7 +42,7 @@ func (b *builder) writtenHalf(tmp asm.Reg) {
 	b.OpImm(asm.And, asm.W32, asm.SI, int32(b.p.areas()-1))
 }
 
-// areas is how many areas of CPUs there are, a power of two.
+// areas is the number of areas of CPUs, a power of two.
 func (p *Params) areas() uint32 {
 	if p.Spare {
 		return 2 * (p.CPUMask + 1)
@@ -50,9 +50,8 @@ func (p *Params) areas() uint32 {
 	return p.CPUMask + 1
 }
 
-// unless goes on at off if the probe is switched off. perCPU says that AX is as
-// area leaves it. Changes AX, or, where hits are taken in sequences, makes CX the
-// address of the probe's flags.
+// unless continues at off if the probe is switched off. perCPU says that AX has the value that area has set.
+// Changes AX. If hits are taken in sequences, it sets CX to the address of the probe's flags instead.
 func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
 	gate := b.p.Gate
 	if b.triggers() {
@@ -61,8 +60,8 @@ func (b *builder) unless(id uint32, perCPU bool, off asm.Label) {
 	b.unlessBy(id, gate, perCPU, off)
 }
 
-// unlessLeft is unless for the entry of a call whose return is the hit: what the gate is
-// then decides.
+// unlessLeft is unless for the entry of a call whose return is the hit. It doesn't test the gate, because the
+// gate's state at the return decides.
 func (b *builder) unlessLeft(id uint32, off asm.Label) { b.unlessBy(id, b.p.Alive, false, off) }
 
 func (b *builder) unlessBy(id uint32, gate uint64, perCPU bool, off asm.Label) {
@@ -91,7 +90,7 @@ func (b *builder) unlessBy(id uint32, gate uint64, perCPU bool, off asm.Label) {
 	b.Jcc(asm.E, off)
 }
 
-// cpuNumber makes the low twelve bits of SI the CPU's number. Changes AX.
+// cpuNumber sets the low twelve bits of SI to the CPU's number. Changes AX.
 func (b *builder) cpuNumber() {
 	if b.p.Rdpid {
 		b.Rdpid(asm.SI)
@@ -101,8 +100,30 @@ func (b *builder) cpuNumber() {
 	b.Lsl(asm.SI, asm.AX)
 }
 
-// count adds one to a counter of a probe, in a sequence if seq says so, and calls took
-// where that is done. Else SI is the area. Changes AX and, in a sequence, SI.
+// likelyCPU is cpuNumber for places that no value comes from: which stripe or ring a thread uses.
+// Without rdpid it takes the number from the thread's rseq area, as a sequence does: in real
+// programs lsl, which reads a descriptor, can cost as much as a whole hit. Changes AX.
+func (b *builder) likelyCPU() {
+	if b.p.Rdpid || !b.p.countsInSequences() {
+		b.cpuNumber()
+		return
+	}
+	foreign, known := b.NewLabel(), b.NewLabel()
+	b.controlBlock(foreign)
+	b.mayAsk(AskNothing, foreign)
+	b.Load(asm.W32, asm.SI, b.inArea(rseqCPU))
+	b.Test(asm.W32, asm.SI, asm.SI)
+	b.Jcc(asm.S, foreign)
+	b.Bind(known)
+	b.later(func() {
+		b.Bind(foreign)
+		b.cpuNumber()
+		b.Jmp(known)
+	})
+}
+
+// count increments a counter of a probe. took is called where this has been done. If seq is set, it does so in a
+// sequence, else SI is the CPU's area. Changes AX and, in a sequence, SI.
 func (b *builder) count(id uint32, counter int, seq bool, took func()) {
 	if seq {
 		b.countInSequence(id, counter, 0, took)
@@ -112,7 +133,7 @@ func (b *builder) count(id uint32, counter int, seq bool, took func()) {
 	took()
 }
 
-// countLocked adds one to a counter of a probe in the area at SI.
+// countLocked increments a counter of a probe in the area at SI, by a locked instruction.
 func (b *builder) countLocked(id uint32, counter int) {
 	b.Lock()
 	b.IncMem(asm.W64, counterAt(id, counter))
@@ -126,9 +147,8 @@ func counterOff(id uint32, counter int) int {
 	return ring.CountersOff + int(id)*ring.CounterSize + counter
 }
 
-// reserve takes room for the record: CX becomes its address. Its size is
-// fixed, or, with texts, that of the data in the layout's total. With none
-// free the hit is lost and goes on at done.
+// reserve reserves room for the record, and sets CX to its address. The size is fixed or, with texts, that of the
+// data in layout.total. If there is no room, the hit is lost, and the code continues at done.
 func (b *builder) reserve(done asm.Label) {
 	id := b.probe.ID
 	lost := b.NewLabel()
@@ -136,9 +156,7 @@ func (b *builder) reserve(done asm.Label) {
 	if b.layout.texts {
 		// R8 = bytes, R9 = state word
 		b.recordBytes()
-		b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
-		b.Mov(asm.W64, asm.R9, asm.R8)
-		b.ShiftImm(asm.Shl, asm.W64, asm.R9, stateShift)
+		b.lengthBits(asm.R9, b.isLong())
 		b.OpImm(asm.Or, asm.W32, asm.R9, int32(id))
 		if b.returnTail {
 			b.Store(asm.W32, b.frame.temp(b.layout.state), asm.R9)
@@ -161,7 +179,8 @@ func (b *builder) reserve(done asm.Label) {
 		retry := b.claim(behind, lost)
 		b.later(func() {
 			b.Bind(lost)
-			// A head of long ago lies behind the tail of now: no sign of a full ring.
+			// If the head has moved meanwhile, the head and tail that were compared are of
+			// different times, and the ring may not be full.
 			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
 			b.Jcc(asm.NE, retry)
 			if b.p.Overwrite {
@@ -188,7 +207,7 @@ func (b *builder) reserve(done asm.Label) {
 	}
 }
 
-// stampSize is how many bytes stand before a record.
+// stampSize is the size of the stamp before a record, in bytes.
 func (b *builder) stampSize() int32 {
 	if b.p.Overwrite {
 		return ring.StampSize
@@ -203,22 +222,21 @@ func (b *builder) stampRecord() {
 	}
 }
 
-// behindStamp makes CX the address of the record of the address of its stamp.
+// behindStamp advances CX from a record's stamp to the record.
 func (b *builder) behindStamp() {
 	if b.p.Overwrite {
 		b.OpImm(asm.Add, asm.W64, asm.CX, ring.StampSize)
 	}
 }
 
-// claim moves the ring's head, in AX, to behind and makes CX the address of the
-// record between; with no room left it goes on at lost. Whoever finds there that the
-// head has moved goes back to retry. DX becomes the position if records have stamps, and else
-// anything.
+// claim moves the ring's head, in AX, to behind, and sets CX to the address of the record between. If there is
+// no room, it continues at lost. The code there jumps to retry if the head has moved meanwhile. If
+// records have stamps, DX becomes the record's position; else it is undefined.
 func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
 	retry = b.Mark()
 	b.Load(asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
 	b.Lea(asm.CX, behind)
-	b.Lea(asm.DX, asm.At(asm.CX, -1)) // a ring may be full to the last byte
+	b.Lea(asm.DX, asm.At(asm.CX, -1)) // minus 1, so that a ring may be filled to the last byte
 	b.OpLoad(asm.Sub, asm.W64, asm.DX, asm.At(asm.SI, ring.TailOff))
 	b.ShiftImm(asm.Shr, asm.W64, asm.DX, uint8(bits.TrailingZeros64(uint64(b.p.RingSize))))
 	b.Jcc(asm.NE, lost)
@@ -235,8 +253,7 @@ func (b *builder) claim(behind asm.Mem, lost asm.Label) (retry asm.Label) {
 	return retry
 }
 
-// recordBytes makes R8 the bytes of the record of a program with texts, which are to
-// be rounded down to a multiple of ring.Unit.
+// recordBytes sets R8 to the size of the record of a program with texts. lengthBits rounds it.
 func (b *builder) recordBytes() {
 	more := ring.HeaderSize + ring.Unit - 1 + b.tailSize()
 	if b.layout.only >= 0 {
@@ -248,9 +265,59 @@ func (b *builder) recordBytes() {
 	b.OpImm(asm.Add, asm.W64, asm.R8, int32(more))
 }
 
-// stateShift moves a size in bytes, a multiple of ring.Unit, to the length
-// bits of a state word.
-const stateShift = 16
+// stateShift is the number of bits by which a size in bytes up to ring.ExactSize, a multiple of ring.Unit, is
+// shifted left to the length bits of a state word. sizeMask has the bits of such a size. Beyond it, size - farther
+// counts parts of coarser of the size.
+const (
+	stateShift = ring.LengthShift - 3 // a unit has eight bytes
+	sizeMask   = ring.LengthMask * ring.Unit
+	coarser    = ring.CoarseUnit / ring.Unit
+	farther    = ring.ExactSize * (coarser - 1)
+)
+
+// lengthBits sets dst to the length bits of a state word for a record of R8 bytes, and rounds R8: first down to a
+// multiple of ring.Unit, then up to the size of a record. long says that it may be more than ring.ExactSize.
+func (b *builder) lengthBits(dst asm.Reg, long bool) {
+	b.OpImm(asm.And, asm.W64, asm.R8, -ring.Unit)
+	b.Mov(asm.W64, dst, asm.R8)
+	if long {
+		exact := b.NewLabel()
+		b.OpImm(asm.Cmp, asm.W64, asm.R8, ring.ExactSize)
+		b.JccShort(asm.BE, exact)
+		b.OpImm(asm.Add, asm.W64, asm.R8, ring.CoarseUnit-1)
+		b.OpImm(asm.And, asm.W64, asm.R8, -ring.CoarseUnit)
+		b.Lea(dst, asm.At(asm.R8, farther))
+		b.ShiftImm(asm.Shr, asm.W64, dst, uint8(bits.TrailingZeros(coarser)))
+		b.Bind(exact)
+	}
+	b.ShiftImm(asm.Shl, asm.W64, dst, stateShift)
+}
+
+// isLong reports whether the program's record may have more than ring.ExactSize bytes.
+func (b *builder) isLong() bool { return ring.HeaderSize+most(b.prog)+b.tailSize() > ring.ExactSize }
+
+// sizeOf changes DX from a state word to the record's size in bytes. If none is set, it continues there for a
+// size that no record has. long says that it may be more than ring.ExactSize.
+func (b *builder) sizeOf(long bool, none *asm.Label) {
+	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
+	b.OpImm(asm.And, asm.W32, asm.DX, sizeMask)
+	if none != nil {
+		b.Jcc(asm.E, *none)
+	}
+	if !long {
+		return
+	}
+	exact := b.NewLabel()
+	b.OpImm(asm.Cmp, asm.W32, asm.DX, ring.ExactSize)
+	b.JccShort(asm.BE, exact)
+	b.ShiftImm(asm.Shl, asm.W32, asm.DX, uint8(bits.TrailingZeros(coarser)))
+	b.OpImm(asm.Sub, asm.W32, asm.DX, farther)
+	if none != nil {
+		b.OpImm(asm.Cmp, asm.W32, asm.DX, ring.MaxRecord)
+		b.Jcc(asm.A, *none)
+	}
+	b.Bind(exact)
+}
 
 // commit stamps the record at CX and makes it visible.
 func (b *builder) commit() {
@@ -264,7 +331,7 @@ func (b *builder) commit() {
 	b.stamp(times...)
 	b.endsAtStamp(len(times) > 1)
 	if b.layout.texts {
-		// The state word's highest bit commits; nobody else writes the word.
+		// The state word's highest bit commits the record. No other thread writes the word.
 		b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7)
 		return
 	}
@@ -279,15 +346,14 @@ func (b *builder) tailSize() int {
 	return 0
 }
 
-// tail writes the address returned to into the record's last word. Changes AX, DX.
+// tail writes the return address into the record's last word. Changes AX, DX.
 func (b *builder) tail() {
 	b.ip()
 	if !b.layout.texts {
-		b.Store(asm.W64, data(b.prog.Fixed), asm.AX)
+		b.Store(asm.W64, data(ring.Padded(b.prog.Fixed+ReturnTail)-ReturnTail), asm.AX)
 		return
 	}
 	b.Load(asm.W32, asm.DX, b.frame.temp(b.layout.state))
-	b.ShiftImm(asm.Shr, asm.W32, asm.DX, stateShift)
-	b.OpImm(asm.And, asm.W32, asm.DX, ring.MaxRecord)
+	b.sizeOf(b.isLong(), nil)
 	b.Store(asm.W64, asm.Indexed(asm.CX, asm.DX, 1, -ReturnTail), asm.AX)
 }

@@ -69,8 +69,8 @@ const (
 // (tcbhead_t, tcb and self).
 const blockSelf = 16
 
-// sequences reports whether the current probe takes its hits in sequences. A program that looks
-// at the CPU looks at it once, before there is room.
+// sequences reports whether the current probe takes its hits in sequences. A program that reads the CPU's number
+// can't: it reads it once, before room is reserved, and the sequence may run on another CPU.
 func (b *builder) sequences() bool {
 	return b.p.countsInSequences() && b.probe.Inject == nil && !looksAtCPU(b.prog)
 }
@@ -115,6 +115,12 @@ const flagsOfAll = ^uint32(0)
 //
 // flagged is the probe at whose flags CX points, or 0, or flagsOfAll.
 func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked func()) {
+	b.sequenceIn(asm.SI, flagged, body, took, locked)
+}
+
+// sequenceIn is sequence with the distance of the CPU's area in a register, SI or DX. If that
+// is DX, SI doesn't change, and there are no rings for snapshots.
+func (b *builder) sequenceIn(cpu asm.Reg, flagged uint32, body func(none asm.Mem), took, locked func()) {
 	aborted, start, end, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	none := asm.At(asm.CX, 0)
 	switch flagged {
@@ -129,13 +135,7 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 		b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.DX, 0), 0)
 		b.Jcc(asm.NE, aborted)
 	}
-	b.mayAsk(AskNothing, aborted)
-	b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
-	b.mayAsk(AskNothing, aborted)
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
-	b.Jcc(asm.NE, aborted)
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, blockSelf))
-	b.Jcc(asm.NE, aborted)
+	b.controlBlock(aborted)
 	b.mayAsk(AskNothing, aborted)
 	b.OpMemImm(asm.Cmp, asm.W64, b.inArea(rseqCS), 0)
 	b.Jcc(asm.NE, aborted)
@@ -143,14 +143,16 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 	b.Lea(asm.DX, asm.Rel(b.description(start, end, aborted)))
 	b.Store(asm.W64, b.inArea(rseqCS), asm.DX)
 	b.Bind(start)
-	b.Load(asm.W32, asm.SI, b.inArea(rseqCPU))
-	b.OpLoad(asm.Cmp, asm.W32, asm.SI, none)
+	b.Load(asm.W32, cpu, b.inArea(rseqCPU))
+	b.OpLoad(asm.Cmp, asm.W32, cpu, none)
 	b.Jcc(asm.AE, out) // a thread that has no area has a negative number there
-	b.writtenHalf(asm.DX)
-	b.ShiftImm(asm.Shl, asm.W64, asm.SI, b.p.AreaShift)
+	if cpu == asm.SI {
+		b.writtenHalf(asm.DX)
+	}
+	b.ShiftImm(asm.Shl, asm.W64, cpu, b.p.AreaShift)
 	body(none)
 	b.Bind(end)
-	b.later(func() { // what it begins with is the hit not taken
+	b.later(func() { // at its beginning the hit isn't taken
 		b.Bind(out)
 		b.endSequence()
 		b.Jmp(aborted)
@@ -164,19 +166,46 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 	b.endSequence()
 }
 
+// controlBlock loads the address of the thread's control block into AX, and continues at foreign if
+// it isn't glibc's or can't be read.
+func (b *builder) controlBlock(foreign asm.Label) {
+	b.mayAsk(AskNothing, foreign)
+	b.Load(asm.W64, asm.AX, asm.SegAbs(asm.FS, 0))
+	b.mayAsk(AskNothing, foreign)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, 0))
+	b.Jcc(asm.NE, foreign)
+	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.AX, blockSelf))
+	b.Jcc(asm.NE, foreign)
+}
+
 // inArea is a word of the thread's rseq area; AX is its control block.
 func (b *builder) inArea(off int32) asm.Mem { return asm.At(asm.AX, b.p.Rseq+off) }
 
 // inSequence is a word in the area of the CPU in a sequence. It may change DX.
 func (b *builder) inSequence(none asm.Mem, off int) asm.Mem {
-	if far := int64(b.p.PerCPU - b.p.Flags); fits(far + int64(off)) {
-		return none.Plus(int32(far)+int32(off)).By(asm.SI, 1)
+	if b.nearFlags(off) {
+		return none.Plus(int32(b.p.PerCPU-b.p.Flags)+int32(off)).By(asm.SI, 1)
 	}
 	b.MovAbs(asm.DX, b.p.PerCPU)
 	return asm.Indexed(asm.DX, asm.SI, 1, int32(off))
 }
 
-// endSequence says that the thread is in no sequence; AX is its control block.
+// inSequenceOf is inSequence with the distance of the area in a register. It changes CX, the
+// base of none.
+func (b *builder) inSequenceOf(cpu asm.Reg, none asm.Mem, off int) asm.Mem {
+	if b.nearFlags(off) {
+		return none.Plus(int32(b.p.PerCPU-b.p.Flags)+int32(off)).By(cpu, 1)
+	}
+	b.MovAbs(asm.CX, b.p.PerCPU)
+	return asm.Indexed(asm.CX, cpu, 1, int32(off))
+}
+
+// nearFlags reports whether a word of the first area can be reached from the flags.
+func (b *builder) nearFlags(off int) bool {
+	return fits(int64(b.p.PerCPU-b.p.Flags) + int64(off))
+}
+
+// endSequence marks the thread as being in no sequence. AX is its control block.
 func (b *builder) endSequence() { b.StoreImm(asm.W64, b.inArea(rseqCS), 0) }
 
 // description is a struct rseq_cs.
@@ -216,8 +245,8 @@ type room struct {
 	bytes int32
 }
 
-// reserveInSequence takes room for a record, has state write its state word, and makes
-// AX the thread's number, CX the record and SI the CPU's area; locked does the same by
+// reserveInSequence reserves room for a record in a sequence; state emits the code that writes its state word. It
+// sets AX to the thread's number, CX to the record and SI to the CPU's area. locked emits the same by
 // locked instructions, with the area in SI. Changes DX.
 func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, locked func(), done asm.Label) {
 	full, unknown, back := b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -261,7 +290,7 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	b.frame.took()
 	state()
 	b.stampRecord()
-	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // of the block that was looked at
+	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // in the control block that was verified
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.E, unknown)
 	b.Bind(back)

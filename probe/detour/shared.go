@@ -36,25 +36,26 @@ type Shared struct {
 
 var errNoShared = errors.New("a text needs shared code")
 
-// What the shared code uses of a frame, from the stack pointer up.
+// The words of a frame that the shared code uses, from the stack pointer up.
 const (
-	linkWord  = 0  // where to go on
-	linkTID   = 8  // u32 thread
-	linkFreed = 12 // u8: rows were found that are over
-	linkTried = 13 // u8: that was looked for already
-	linkFrom  = 16 // the first row or stripe that was looked at
-	linkSlot  = 24 // where the return address lies
+	linkWord  = 0  // the address at which the detour continues
+	linkTID   = 8  // u32 thread number
+	linkFreed = 12 // u8: rows of calls that are over were found
+	linkTried = 13 // u8: such rows were searched already
+	linkFrom  = 16 // the first row or stripe of the search
+	linkSlot  = 24 // address of the slot
 
-	linkText = 8  // bytes of a frame whose detour has texts
-	linkFind = 8  // or finds a call
-	linkNote = 24 // or notes one
-	linkTake = 32 // or takes an instance
+	// The number of bytes that a frame needs for them:
+	linkText = 8  // if its detour has texts
+	linkFind = 8  // if it finds calls
+	linkNote = 24 // if it notes calls
+	linkTake = 32 // if it takes instances
 )
 
 // hotAlign is the alignment of pieces that hits go through.
 const hotAlign = 32
 
-// BuildShared makes the code to lie at base.
+// BuildShared builds the code for address base.
 func BuildShared(base uint64, p *Params) (*Shared, error) {
 	return tight(base, p, func(c *asm.Code) (*Shared, error) {
 		b := newBuilder(c, p)
@@ -132,9 +133,9 @@ func (s *Shared) Caller(ip, sp uint64, mem symbols.Memory) (at uint64, ok bool, 
 	return at, true, nil
 }
 
-// lead emits the way to a piece of the shared code whose address is at m. The piece returns to
-// link, which follows. Changes DX. missed is the probe whose ring.CounterMissed the piece
-// increments if it finds nothing, which it reports by ZF.
+// lead emits a jump to a piece of the shared code whose address is at m. The piece returns to link, which follows
+// the jump. If the piece finds nothing, it sets ZF and increments ring.CounterMissed of the probe missed.
+// Changes DX.
 func (b *builder) lead(m asm.Mem, link asm.Label, missed *Probe) {
 	b.Lea(asm.DX, asm.Rel(link))
 	b.Store(asm.W64, asm.At(asm.SP, linkWord), asm.DX)
@@ -149,8 +150,8 @@ func (b *builder) lead(m asm.Mem, link asm.Label, missed *Probe) {
 	b.Bind(link)
 }
 
-// missedBefore is how many bytes before a link its counter's offset stands, ownerIs how
-// many the probe's number, where its calls are noted in a table in common.
+// missedBefore is the distance, in bytes, of the counter's offset before a link. ownerIs is that of the probe's
+// number, if calls are noted in a common table.
 const (
 	missedBefore = 4
 	ownerIs      = 8
@@ -165,7 +166,7 @@ func (b *builder) back() {
 	b.JmpMem(asm.At(asm.SP, linkWord))
 }
 
-// backWith goes back with ZF clear; AX, CX and the rest stay.
+// backWith returns with ZF clear. All registers stay.
 func (b *builder) backWith() {
 	if b.table == nil {
 		b.Test(asm.W64, asm.SP, asm.SP)
@@ -173,8 +174,7 @@ func (b *builder) backWith() {
 	b.back()
 }
 
-// missed counts a call without an instance and goes back with ZF set. Changes AX,
-// DX, SI.
+// missed counts a missed call and returns with ZF set. Changes AX, DX, SI.
 func (b *builder) missed() {
 	b.area()
 	counter := int32(0)
@@ -193,8 +193,8 @@ func (b *builder) missed() {
 	b.back()
 }
 
-// behind makes AX, a return address, the address behind it if it is that of a return
-// trampoline: that of a function which jumped to this one. Changes DX.
+// behind replaces AX, a return address. If it is a return trampoline's, of a function that has jumped to this
+// one, AX becomes the return address that the trampoline's instance holds. Changes DX.
 func (b *builder) behind() {
 	look, done := b.NewLabel(), b.NewLabel()
 	b.aboutTrampoline(look)
@@ -202,7 +202,7 @@ func (b *builder) behind() {
 	b.later(func() {
 		b.Bind(look)
 		b.ifTrampoline(done)
-		// Instances have addresses of 48 bits, at the end of their stubs.
+		// The end of a stub has the instance's address, in 48 bits.
 		b.Load(asm.W64, asm.DX, asm.At(asm.AX, stubSize-trampolineOff-8))
 		b.ShiftImm(asm.Shr, asm.W64, asm.DX, 16)
 		b.Load(asm.W64, asm.AX, asm.At(asm.DX, instReal))
@@ -210,15 +210,15 @@ func (b *builder) behind() {
 	})
 }
 
-// ifTrampoline goes on behind itself if AX, whose last bits are a return trampoline's, is the
-// address of one, of whatever probe, else at no. Changes DX.
+// ifTrampoline continues at no unless AX is the address of a return trampoline, of whatever probe. The last bits
+// of AX were compared already (aboutTrampoline). Changes DX.
 //
-// The bytes that are looked at are in the page of the call before them.
+// The loads can't fault: the bytes are in the page of the call instruction before them.
 func (b *builder) ifTrampoline(no asm.Label) {
 	b.Lea(asm.DX, asm.At(asm.AX, -lowest))
 	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 47)
 	b.Jcc(asm.NE, no)
-	// lea rsp, [rsp-8] with its push and jump, as no compiler writes it.
+	// lea rsp, [rsp-8] followed by push and jump: no compiler emits this.
 	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.AX, 0), 0x24648d48)
 	b.Jcc(asm.NE, no)
 	b.LoadZX(asm.W16, asm.DX, asm.At(asm.AX, 4))
@@ -228,9 +228,8 @@ func (b *builder) ifTrampoline(no asm.Label) {
 	b.Jcc(asm.NE, no)
 }
 
-// aboutTrampoline goes on at look if the last bits of the address AX, of one that is
-// returned to, are those of a return trampoline: most others need no look at what lies
-// there. Changes DX.
+// aboutTrampoline continues at look if the last bits of the return address AX are those of a return trampoline.
+// For most other addresses the bytes there need not be read. Changes DX.
 func (b *builder) aboutTrampoline(look asm.Label) {
 	b.Lea(asm.DX, asm.At(asm.AX, -trampolineOff))
 	b.TestImm(asm.W8, asm.DX, stubSize-1)
@@ -251,7 +250,7 @@ func (b *builder) take() {
 	slot, from := asm.At(asm.SP, linkSlot), asm.At(asm.SP, linkFrom)
 	head := asm.Indexed(asm.R11, asm.SI, 1, 0)
 	b.Store(asm.W64, slot, asm.DI)
-	b.cpuNumber()
+	b.likelyCPU()
 	b.ShiftImm(asm.Shl, asm.W32, asm.SI, stripeShift)
 	b.OpLoad(asm.And, asm.W32, asm.SI, asm.At(asm.R11, poolMask))
 	b.Store(asm.W64, from, asm.SI)
@@ -277,7 +276,7 @@ func (b *builder) take() {
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.Load(asm.W64, asm.DI, slot)
 	b.Bind(taken)
-	b.Store(asm.W64, from, asm.DX) // which a system call changes
+	b.Store(asm.W64, from, asm.DX) // a system call changes DX
 	b.ownTID()
 	b.Store(asm.W32, asm.At(asm.CX, instTID), asm.AX)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
@@ -293,16 +292,18 @@ func (b *builder) take() {
 	b.OpLoad(asm.And, asm.W32, asm.SI, asm.At(asm.R11, poolMask))
 	b.OpLoad(asm.Cmp, asm.W64, asm.SI, from)
 	b.Jcc(asm.NE, first)
-	b.Load(asm.W64, asm.DI, slot) // all round
+	b.Load(asm.W64, asm.DI, slot) // all stripes were tried
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	look, single := b.NewLabel(), b.NewLabel()
 	b.aboutTrampoline(look)
 	b.Jmp(single)
 	b.Bind(look)
 	b.ifTrampoline(single)
-	b.Jmp(missed) // functions that jump to each other are in the calls of their instances
+	// The slot has another instance's trampoline: functions have jumped to each other, and the call is
+	// active.
+	b.Jmp(missed)
 	b.Bind(single)
-	b.Mov(asm.W64, asm.SI, asm.R11) // which a system call changes
+	b.Mov(asm.W64, asm.SI, asm.R11) // a system call changes R11
 	b.ownTID()
 	b.Load(asm.W32, asm.R11, asm.At(asm.SI, poolSize))
 	b.Mov(asm.W32, asm.DX, asm.R11)

@@ -54,8 +54,8 @@ func (b *builder) stackCopy(s *fetch.StackCopy) {
 	})
 }
 
-// copyPiece copies from AX on, up to DX at most, behind what the record at CX
-// has already. AX is then how many bytes. SI is not 0 if a fault has ended it.
+// copyPiece copies the memory from AX to at most DX behind the data that the record at CX has already. AX becomes
+// the number of bytes. SI is not 0 if a fault has ended the copy.
 func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
 	size := b.frame.temp(t + stackPiece)
 	if b.p.TID.Seg == asm.FS {
@@ -91,7 +91,7 @@ func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
 		b.Lea(asm.DX, from.Plus(7))
 		b.TestImm(asm.W32, asm.DX, 1<<pageShift-8)
 		b.Jcc(asm.NE, loop)
-		b.canRead(from, 8, done) // the first word that reaches into a page
+		b.canRead(from, 8, done) // before the first word of each page
 		b.Jmp(loop)
 	} else {
 		b.Jcc(asm.NE, loop)
@@ -99,7 +99,7 @@ func (b *builder) copyPiece(s *fetch.StackCopy, t int) {
 	b.Bind(done)
 	b.Load(asm.W64, asm.AX, size)
 	b.Op(asm.Sub, asm.W64, asm.CX, asm.AX)
-	b.Op(asm.Add, asm.W64, asm.AX, asm.SI) // SI is what a fault left
+	b.Op(asm.Add, asm.W64, asm.AX, asm.SI) // SI is minus the number of bytes that a fault left uncopied
 }
 
 // findSignal searches AX bytes of the stack for the frame of a signal that left another stack
@@ -134,12 +134,11 @@ func (b *builder) findSignal(sp int64, t int, none asm.Label) {
 	b.signalFrame(sp, t, no)
 }
 
-// signalFrame goes on if the word of segments at AX is in the frame of a signal
-// that left another stack for the one that the thread is on, else at no. Changes
-// DX.
+// signalFrame continues at no unless the word of segments at AX is in the frame of a signal that left another
+// stack for the thread's present one. Changes DX.
 func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
 	at := func(off int32) asm.Mem { return asm.At(asm.AX, off-fetch.SigFrameCS) }
-	const low, high = fetch.SigFrameCode, fetch.SigFrameRSP // of what is looked at
+	const low, high = fetch.SigFrameCode, fetch.SigFrameRSP // bounds of the fields that are read
 	b.canRead(at(low), high+8-low, no)
 	b.mayFault(no)
 	b.OpMemImm(asm.Cmp, asm.W64, at(fetch.SigFrameFlags), fetch.SigFlagsMax)
@@ -175,8 +174,8 @@ func (b *builder) signalFrame(sp int64, t int, no asm.Label) {
 	b.Jcc(asm.NE, no)
 }
 
-// secondPiece ends the first piece with the frame's word of segments at AX, and
-// copies the stack that the signal interrupted into what room is left.
+// secondPiece ends the first piece at the signal's frame, whose word of segments is at AX, and copies the stack
+// that the signal interrupted into the remaining room.
 func (b *builder) secondPiece(s *fetch.StackCopy, sp int64, t int) {
 	first := b.frame.temp(t + stackFirst)
 	b.Lea(asm.DX, b.frame.above(sp-fetch.StackBelow-8))
@@ -195,7 +194,7 @@ func (b *builder) secondPiece(s *fetch.StackCopy, sp int64, t int) {
 	b.Store(asm.W64, data(s.Slot+fetch.StackMore), asm.AX)
 }
 
-// end makes DX the address SI if that lies between AX and it.
+// end sets DX to SI if SI is between AX and DX.
 func (b *builder) end() {
 	far := b.NewLabel()
 	b.Op(asm.Cmp, asm.W64, asm.SI, asm.AX)

@@ -5,8 +5,7 @@ import (
 	"kprobe/probe/asm"
 )
 
-// computed makes AX the value of a chain whose source is computed: a value,
-// then arithmetic on it. Changes DX.
+// computed sets AX to the value of a chain with SourceComputed: a value with operations on it. Changes DX.
 func (b *builder) computed(c *fetch.Chain, fault asm.Label) {
 	root := fetch.Chain{Source: c.From, Reg: c.Reg, N: c.N, Off: c.Off, Imm: c.Imm, Text: c.Text}
 	b.value(&root, fault)
@@ -90,7 +89,7 @@ func (b *builder) step(s *fetch.Step, fault asm.Label) {
 	}
 }
 
-// diff makes AX the difference of two words at AX. Changes DX.
+// diff replaces AX by the difference of two words that AX points to. Changes DX.
 func (b *builder) diff(s *fetch.Step, fault asm.Label) {
 	high := b.guard(int64(s.Imm), fault)
 	low := high.Plus(int32(s.Imm2 - s.Imm))
@@ -101,8 +100,8 @@ func (b *builder) diff(s *fetch.Step, fault asm.Label) {
 	b.Mov(asm.W64, asm.AX, asm.DX)
 }
 
-// atMost makes AX the word at AX, or leaves it, if another word, or a register, isn't
-// less. Changes DX.
+// atMost replaces AX by a word that AX points to, if that is not greater than another such word. With FromReg it keeps
+// AX, if that is not greater than a register. Else it continues at fault. Changes DX.
 func (b *builder) atMost(s *fetch.Step, fault asm.Label) {
 	if s.FromReg {
 		b.mayFail++
@@ -121,7 +120,7 @@ func (b *builder) atMost(s *fetch.Step, fault asm.Label) {
 	b.Mov(asm.W64, asm.AX, asm.DX)
 }
 
-// base adds to AX the word at an offset from where AX leads. Changes DX.
+// base adds a word to AX: the one at an offset from the pointer that AX points to. Changes DX.
 func (b *builder) base(s *fetch.Step, fault asm.Label) {
 	m := b.guard(0, fault)
 	b.mayRead(m, 8, fault)
@@ -130,8 +129,7 @@ func (b *builder) base(s *fetch.Step, fault asm.Label) {
 	b.OpLoad(asm.Add, asm.W64, asm.AX, asm.At(asm.DX, int32(s.Imm)))
 }
 
-// since takes an entry value, a time, from AX; AX is 0 where that is later.
-// Changes DX.
+// since subtracts an entry's value, a time, from AX. AX becomes 0 if that time is later. Changes DX.
 func (b *builder) since(n int) {
 	if !b.where.hasEntry || n < 0 || n >= len(b.prog.Entry) {
 		b.fail(unsupported("an entry's time where there is no entry"))
@@ -145,7 +143,7 @@ func (b *builder) since(n int) {
 	b.Bind(passed)
 }
 
-// when goes on at fault unless a number is what it must be. Keeps AX, changes DX.
+// when continues at fault unless a number has the required value. Keeps AX, changes DX.
 func (b *builder) when(s *fetch.Step, fault asm.Label) {
 	if s.FromReg {
 		b.mayFail++
@@ -209,8 +207,7 @@ func (b *builder) shiftBy(s *fetch.Step) {
 	b.Mov(asm.W64, asm.AX, asm.DX)
 }
 
-// shift shifts AX by a constant; from 64 on nothing is left but, of a signed
-// shift, the sign.
+// shift shifts AX by a constant. From 64 on the result is 0 or, for a signed right shift, the sign.
 func (b *builder) shift(s *fetch.Step) {
 	op := shiftOf(s.Op)
 	switch {
@@ -224,7 +221,7 @@ func (b *builder) shift(s *fetch.Step) {
 	}
 }
 
-// checkSteps says why a computed chain can't be had in the target.
+// checkSteps returns an error if a detour can't compute a chain.
 func checkSteps(c *fetch.Chain, p *Params) error {
 	if c.Source != fetch.SourceComputed {
 		return nil
@@ -262,7 +259,7 @@ func checkSteps(c *fetch.Chain, p *Params) error {
 	return nil
 }
 
-// checkRegister says why a register can't be had in the target.
+// checkRegister returns an error if a detour can't read a register.
 func checkRegister(r fetch.Reg, p *Params) error {
 	if (r == fetch.RegFSBase || r == fetch.RegGSBase) && !p.FSGSBase {
 		return unsupported("the kernel doesn't let programs read %s", r)

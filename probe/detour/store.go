@@ -8,7 +8,7 @@ import (
 	"kprobe/probe/ring"
 )
 
-// early computes into temporaries what the filter looks at, and the texts.
+// early computes the values that the filter uses, and measures the texts, into temporaries.
 func (b *builder) early() {
 	l := &b.layout
 	if l.bits >= 0 {
@@ -107,14 +107,14 @@ func data(off int) asm.Mem { return asm.At(asm.CX, int32(ring.DataOff+off)) }
 // bitWord is the offset of the word that holds an argument's fault bit.
 func bitWord(a *fetch.ArgProgram) int { return max(a.FaultBit, 0) / 64 * 8 }
 
-// withFault emits code that may go on at a fault, where the bit is set in word
-// and the value stays zero.
+// withFault calls emit for code that may continue at fault. There the fault bit is set in word, and the value stays
+// zero.
 func (b *builder) withFault(word asm.Mem, bit int, emit func(fault asm.Label)) {
 	fault := b.NewLabel()
 	before := b.mayFail
 	emit(fault)
 	if b.mayFail == before {
-		return // nobody goes there
+		return // no branch leads to fault
 	}
 	back := b.Mark()
 	b.later(func() {
@@ -126,8 +126,7 @@ func (b *builder) withFault(word asm.Mem, bit int, emit func(fault asm.Label)) {
 	})
 }
 
-// parts writes the pieces of a value, each of a chain of its own. A fault leaves
-// the slot zero.
+// parts writes the pieces of a value, each from a chain of its own. After a fault the slot is zero.
 func (b *builder) parts(a *fetch.ArgProgram, fault asm.Label) {
 	undo := b.NewLabel()
 	before := b.mayFail
@@ -151,8 +150,7 @@ func (b *builder) parts(a *fetch.ArgProgram, fault asm.Label) {
 	})
 }
 
-// array copies the elements that lie at the chain's value + StoreOff. A fault
-// leaves the slot zero.
+// array copies the elements at the chain's value plus StoreOff. After a fault the slot is zero.
 func (b *builder) array(a *fetch.ArgProgram, fault asm.Label) {
 	n := int(a.Type.Count) * int(a.Type.Size)
 	undo := b.NewLabel()
@@ -188,7 +186,7 @@ func (b *builder) array(a *fetch.ArgProgram, fault asm.Label) {
 	}
 }
 
-// unrolled is from how many bytes on an array is copied by a loop.
+// unrolled is the size in bytes from which on an array is copied by a loop.
 const unrolled = 48
 
 // copyWords copies n bytes, a multiple of 8, from m, which is based on AX, to

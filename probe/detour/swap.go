@@ -5,9 +5,9 @@ import (
 	"kprobe/probe/ring"
 )
 
-// swap takes a snapshot (probe/ring, swap.go) and goes on at no: the hit, which is
-// recorded in the area in where, is its last. Where another thread has taken one since
-// that has this hit, there is nothing to do, and no count is spent. work is a temporary.
+// swap takes a snapshot (probe/ring, swap.go) and continues at no. The snapshot's last hit is this one, which is
+// recorded in the area that where names. If another thread has taken a snapshot with this hit meanwhile,
+// swap does nothing, and the trigger's count stays. work is a temporary.
 func (b *builder) swap(t *Trigger, where, work asm.Mem, ends bool, over, no asm.Label) {
 	fresh, mine, upper := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	cpus := int32(b.p.CPUMask + 1)

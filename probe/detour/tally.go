@@ -21,7 +21,8 @@ import (
 //	the displaced instructions, and a jump back
 //
 // The tally saves the registers that it uses in the detour's frame, and its ret removes the
-// frame from the stack. A single hot place is faster with code of its own, which needs no call.
+// frame from the stack. Code of its own, which needs no call, is faster (owncount.go), but four
+// times as long.
 //
 // A stopped thread in the tally counts as being at the call if its hit isn't taken yet, and
 // after the call otherwise (Caller). A shadow stack would remember the call of a thread that is
@@ -33,38 +34,38 @@ type Tally struct {
 	Code  []byte
 	Asks  []Ask
 	count uint64
-	// The pieces for a table in common, by which calls arrive, pass on and leave, and are
+	// Addresses of the pieces for a common table, by which calls arrive, pass on and leave, and are
 	// noted at jumps and at entries; 0 without a table.
 	arrive, pass, leave, jump, enter uint64
-	notes                            [2]uint64 // jump and enter behind their beginning: DI is the slot
-	calls                            Calls     // that table
-	by                               *Detour   // with the frame's marks
-	rseq                             int32     // Params.Rseq
-	tid                              int32     // where threads have their numbers
+	notes                            [2]uint64    // addresses in jump and enter from which on DI is the slot
+	lands                            [2][2]uint64 // addresses of the pieces for Landings, by over and wide
+	calls                            Calls        // that table
+	by                               *Detour      // has the frame's marks
+	rseq                             int32        // Params.Rseq
+	tid                              int32        // where threads have their numbers
 }
 
 // Fits reports whether detours of such a process may call it.
 func (t *Tally) Fits(p *Params) bool { return t.rseq == p.Rseq && t.tid == p.TID.Off }
 
-// What the frame has, from the stack pointer up, where the tally is entered.
+// The frame when the tally is entered, from the stack pointer up.
 const (
-	tallyLink  = 0  // where it goes on
-	tallyID    = 8  // of the probe
-	tallyTemps = 16 // what it uses, then the registers that it keeps
+	tallyLink  = 0  // return address
+	tallyID    = 8  // the probe's number
+	tallyTemps = 16 // temporaries, then saved registers
 	tallySaved = 32
-	// tallyRoom is by how much a detour lowers the stack pointer at first: the red zone,
-	// and the saved registers.
+	// tallyRoom is the number of bytes by which a detour first lowers the stack pointer: for the red
+	// zone and the saved registers.
 	tallyRoom  = redZone + tallySaved - tallyTemps + 8*7
 	tallyDepth = tallyRoom + 16
 )
 
-// Serves reports whether it has pieces for the calls of a table in common; nil: of none.
+// Serves reports whether it has pieces for the calls of the common table k. A tally serves nil, too.
 func (t *Tally) Serves(k *Calls) bool {
 	return k == nil || t.calls.Addr == k.Addr && t.calls.Count == k.Count && t.calls.Shift == k.Shift
 }
 
-// BuildTally makes the code to lie at base, for the calls of a table in common, too, if k
-// isn't nil.
+// BuildTally builds the code for address base. If k isn't nil, it has pieces for the calls of that common table.
 func BuildTally(base uint64, p *Params, k *Calls) (*Tally, error) {
 	if k != nil && (k.check() != nil || !k.Common || k.Go) {
 		return nil, fmt.Errorf("calls %+v of a tally are in no table in common", *k)
@@ -80,7 +81,7 @@ func BuildTally(base uint64, p *Params, k *Calls) (*Tally, error) {
 			emit()
 			b.Bind(b.pieceEnd)
 			b.depart()
-			b.far() // with this piece's frame
+			b.far() // must run with this piece's frame
 			return at
 		}
 		t := &Tally{Base: base, rseq: p.Rseq, tid: p.TID.Off}
@@ -98,8 +99,7 @@ func BuildTally(base uint64, p *Params, k *Calls) (*Tally, error) {
 	})
 }
 
-// come emits the beginning of a piece of the tally: rax, the flags and regs are saved in the
-// frame.
+// come emits the beginning of a piece of the tally. It saves rax, the flags and regs in the frame.
 func (b *builder) come(regs ...asm.Reg) {
 	f := &b.frame
 	f.code, f.regs = b.Code, regs
@@ -131,7 +131,7 @@ func (b *builder) come(regs ...asm.Reg) {
 	f.body = f.cur
 }
 
-// depart emits the end of a piece: after its ret the detour's frame is gone.
+// depart emits the end of a piece. Its ret removes the detour's frame.
 func (b *builder) depart() {
 	f := &b.frame
 	f.cur.taken = f.body.taken
@@ -156,7 +156,7 @@ func (b *builder) depart() {
 	b.RetPop(tallyDepth - 8)
 }
 
-// countNamed counts a hit of the probe whose number the frame has, if it is switched on.
+// countNamed counts a hit of the probe whose number is in the frame, if the probe is switched on.
 // Changes AX, CX, DX, SI and DI.
 func (b *builder) countNamed() {
 	b.Load(asm.W32, asm.DI, asm.At(asm.SP, tallyID))
@@ -165,8 +165,8 @@ func (b *builder) countNamed() {
 	b.Bind(done)
 }
 
-// countDI counts a hit of the probe DI; where it is switched off it goes on at done. Changes
-// AX, CX, DX, SI and DI.
+// countDI counts a hit of probe DI. If the probe is switched off, it continues at done. Changes AX, CX, DX, SI and
+// DI.
 func (b *builder) countDI(done asm.Label) {
 	back := b.NewLabel()
 	b.MovAbs(asm.CX, b.p.Flags)
@@ -218,13 +218,17 @@ func (t *Tally) Caller(r *fetch.Regs, mem symbols.Memory) (ok bool, err error) {
 	return true, nil
 }
 
-// tallies reports whether the hits of all of the probes can be counted by a tally.
-func (p *Params) tallies(probes []Probe) bool {
-	if p.Tally == nil || p.NoRedZone || p.Look != nil || p.MaxStack != 0 || p.Gate != 0 || len(probes) == 0 {
+// tallies reports whether a tally can count the hits of all these probes.
+func (p *Params) tallies(probes []Probe) bool { return p.Tally != nil && p.onlyCounts(probes) }
+
+// onlyCounts reports whether the hits of all of the probes are counted and nothing else is
+// done at them.
+func (p *Params) onlyCounts(probes []Probe) bool {
+	if p.NoRedZone || p.Look != nil || p.MaxStack != 0 || p.Gate != 0 || len(probes) == 0 {
 		return false
 	}
 	for i := range probes {
-		if x := &probes[i]; !x.counts() || x.Inject != nil || x.Birth != nil {
+		if x := &probes[i]; !x.counts() || x.Inject != nil || x.Birth != nil || x.Landing != nil {
 			return false
 		}
 	}
@@ -238,11 +242,8 @@ func (b *builder) tally(probes []Probe) error {
 	f.cur = mark{}
 	f.mark()
 	for i := range probes {
-		if _, err := planProgram(&probes[i], b.p); err != nil {
+		if err := b.planCounted(&probes[i]); err != nil {
 			return err
-		}
-		if id := probes[i].ID; id == 0 || id > ring.MaxID {
-			return fmt.Errorf("probe id %d out of range", id)
 		}
 		b.callTally(probes[i].ID, b.p.Tally.count)
 		f.took()
@@ -251,17 +252,39 @@ func (b *builder) tally(probes []Probe) error {
 	return nil
 }
 
+// planCounted refuses a probe whose program, which isn't run, would be refused elsewhere.
+func (b *builder) planCounted(x *Probe) error {
+	if _, err := planProgram(x, b.p); err != nil {
+		return err
+	}
+	if x.ID == 0 || x.ID > ring.MaxID {
+		return fmt.Errorf("probe id %d out of range", x.ID)
+	}
+	return nil
+}
+
 // callTally emits a call of a piece of the tally.
 func (b *builder) callTally(id uint32, piece uint64) {
+	b.callTallyWith(func(uint64) uint32 { return id }, piece)
+}
+
+// callTallyWith is callTally with a number that depends on where the piece goes on.
+func (b *builder) callTallyWith(id func(link uint64) uint32, piece uint64) {
+	const push, near, far = 5, 5, 6 // bytes of the instructions
 	f := &b.frame
 	f.lower(tallyRoom)
 	f.step()
+	link := b.Here() + push + near
+	direct := fits(int64(piece - link))
+	if !direct {
+		link += far - near
+	}
 	b.Raw(0x68) // push imm32, whatever the number
-	b.Data32(id)
+	b.Data32(id(link))
 	f.cur.depth += 8
 	f.mark()
 	f.step()
-	if fits(int64(piece - (b.Here() + 5))) {
+	if direct {
 		b.CallAddr(piece)
 	} else {
 		b.CallMem(asm.Rel(b.data(binary.LittleEndian.AppendUint64(nil, piece))))

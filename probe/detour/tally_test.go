@@ -72,28 +72,7 @@ func TestTally(t *testing.T) {
 			for i := range regs.GPR {
 				regs.GPR[i] = uint64(i) * 0x1111_1111_1111
 			}
-			for i := range cases {
-				regs.GPR[fetch.SP] = stackAt + stackSize*uint64(i+1) - 4096
-				regs.Flags = 0x202
-				for k, bit := range []uint64{1 << 0, 1 << 2, 1 << 4, 1 << 6, 1 << 7, 1 << 11} {
-					regs.Flags |= bit * uint64(i>>k&1)
-				}
-				m.setCase(i, d.Base, &regs, &fetch.Vector{})
-			}
-			m.run(cases)
-			for i := range cases {
-				m.checkCase(i)
-			}
-			for _, id := range tt.probes {
-				locked, inSequence := m.counter(id, ring.CounterHits), m.counter(id, ring.CounterHits+ring.CounterSeq)
-				want := uint64(cases)
-				if id == tt.off {
-					want = 0
-				}
-				if locked+inSequence != want || tt.rseq == 0 && inSequence != 0 || tt.rseq != 0 && inSequence+inSequence/9 < want {
-					t.Errorf("probe %d: %d counted, %d of them in sequences; want %d", id, locked+inSequence, inSequence, want)
-				}
-			}
+			m.runCounted(d, &regs, cases, tt.probes, tt.off, tt.rseq != 0)
 			if tt.base != 0 {
 				return
 			}
@@ -193,6 +172,34 @@ func TestTallied(t *testing.T) {
 		}
 		if change(&p, &x); p.tallies([]Probe{x}) {
 			t.Errorf("%s: it is a tally's", name)
+		}
+	}
+}
+
+// runCounted runs a detour that only counts in a number of cases, with different flags, and checks the
+// cases and what each probe has counted: nothing where it is off, and nearly all in sequences, or none.
+func (m *machine) runCounted(d *Detour, regs *fetch.Regs, cases int, probes []uint32, off uint32, sequences bool) {
+	m.t.Helper()
+	for i := range cases {
+		regs.GPR[fetch.SP] = stackAt + stackSize*uint64(i+1) - 4096
+		regs.Flags = 0x202
+		for k, bit := range []uint64{1 << 0, 1 << 2, 1 << 4, 1 << 6, 1 << 7, 1 << 11} {
+			regs.Flags |= bit * uint64(i>>k&1)
+		}
+		m.setCase(i, d.Base, regs, &fetch.Vector{})
+	}
+	m.run(cases)
+	for i := range cases {
+		m.checkCase(i)
+	}
+	for _, id := range probes {
+		locked, inSequence := m.counter(id, ring.CounterHits), m.counter(id, ring.CounterHits+ring.CounterSeq)
+		want := uint64(cases)
+		if id == off {
+			want = 0
+		}
+		if locked+inSequence != want || !sequences && inSequence != 0 || sequences && inSequence+inSequence/9 < want {
+			m.t.Errorf("probe %d: %d counted, %d of them in sequences; want %d", id, locked+inSequence, inSequence, want)
 		}
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"kprobe/probe/asm"
 )
 
-// Calls of a table in common, in shared code
+// Calls of a common table, in shared code
 //
-// Where all functions of a program have their returns counted, those that others jump to
-// look into the table in common at each entry and each return, and find nothing mostly. By
-// itself such a detour has two to four hundred bytes; with pieces of the tally it has
-// thirty. The pieces are for one table, whose place and size they know.
+// If the returns of all functions of a program are counted, functions that others jump to search the common table
+// at each entry and each return, and mostly find nothing. Such a detour has two to four hundred bytes.
+// With pieces of the tally it has thirty. The pieces are built for one table, and contain its address
+// and size.
 
-// tallyOf is the tally whose pieces detours may call for the calls of a table, or nil.
+// tallyOf is the tally whose pieces detours may call for a table's calls, or nil.
 func (p *Params) tallyOf(k Calls) *Tally {
 	if t := p.Tally; t != nil && k.Common && t.calls.Common && t.Serves(&k) && !p.NoRedZone && p.Look == nil && p.MaxStack == 0 && p.Gate == 0 {
 		return t
@@ -19,8 +19,8 @@ func (p *Params) tallyOf(k Calls) *Tally {
 	return nil
 }
 
-// beforeTally begins a detour that calls pieces of the tally: where a jump isn't taken, by
-// cond, it goes on at on.
+// beforeTally begins a detour that calls pieces of the tally. If a jump isn't taken, by cond, the code continues at
+// on.
 func (b *builder) beforeTally(cond asm.Cond, always bool) (on asm.Label) {
 	f := &b.frame
 	f.code, f.skip, f.cur = b.Code, redZone, mark{}
@@ -65,26 +65,13 @@ func (b *builder) tallyCalls(t *Tally, piece func(emit func(), regs ...asm.Reg) 
 	}
 	t.jump, t.notes[0] = note(true)
 	t.enter, t.notes[1] = note(false)
+	e.landPieces(t, piece)
 }
 
-// leaveAnywhere counts the calls that return here and are any return's, and frees their
-// rows. Until it has counted one the frame's marks say that none was: which are left the
-// table tells.
-func (e *calling) leaveAnywhere() {
-	b, f := e.b, &e.b.frame
-	row, left := f.temp(0), f.temp(8)
-	same, look, next, free := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
-	e.first()
-	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
-	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
-	b.Jcc(asm.NE, look)
-	b.Bind(same)
-	b.ifElsewhere(look) // a call that was entered unseen, over one that was left
-	b.Load(asm.W32, asm.AX, b.ownerOfRow())
-	b.OpImm(asm.Cmp, asm.W32, asm.AX, anywhere)
-	b.Jcc(asm.B, look)
-	b.Store(asm.W64, row, asm.CX)
-	b.Store(asm.W64, left, asm.DX)
+// countRow counts the call whose row is kept in the temporary row, and frees the row. AX is the row's
+// owner. After it the frame's marks say that no hit was taken. Changes what countDI does, and CX.
+func (e *calling) countRow(row asm.Mem) {
+	b, f, free := e.b, &e.b.frame, e.b.NewLabel()
 	b.OpImm(asm.And, asm.W32, asm.AX, ownerID)
 	b.Mov(asm.W32, asm.DI, asm.AX)
 	b.countDI(free)
@@ -93,6 +80,27 @@ func (e *calling) leaveAnywhere() {
 	b.freeRow()
 	f.body.taken, f.cur.taken = 0, 0
 	f.mark()
+}
+
+// leaveAnywhere counts the calls that end at this return and may end at any, and frees their rows. Until a row is
+// freed, the frame's marks say that no hit was taken. The table says which calls are still to be
+// counted.
+func (e *calling) leaveAnywhere() {
+	b, f := e.b, &e.b.frame
+	row, left := f.temp(0), f.temp(8)
+	same, look, next := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	e.first()
+	b.Load(asm.W32, asm.DX, asm.At(asm.CX, callReach))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DI, asm.At(asm.CX, callSlot))
+	b.Jcc(asm.NE, look)
+	b.Bind(same)
+	b.ifElsewhere(look) // this call was not noted; the noted one with its slot was abandoned
+	b.Load(asm.W32, asm.AX, b.ownerOfRow())
+	b.OpImm(asm.Cmp, asm.W32, asm.AX, anywhere)
+	b.Jcc(asm.B, look)
+	b.Store(asm.W64, row, asm.CX)
+	b.Store(asm.W64, left, asm.DX)
+	e.countRow(row)
 	b.Load(asm.W64, asm.DX, left)
 	b.Test(asm.W32, asm.DX, asm.DX)
 	b.Jcc(asm.E, b.pieceEnd)

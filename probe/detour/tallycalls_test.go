@@ -243,6 +243,19 @@ func TestTallyCallsUnwind(t *testing.T) {
 		regs.GPR[i] = uint64(i) * 0x1111_1111_1111
 	}
 	regs.GPR[fetch.SP] = stackAt + stackSize - 4096
+	const back = codeAt + 0x1234
+	above := map[string]uint64{} // the slot, by name of a landing
+	var name string
+	landing := func(l Landing, up uint64) func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+		l.Tally = s
+		return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			above[name] = up
+			if l.Return == 0 {
+				l.Return = back
+			}
+			return Build(base, &p, []Probe{{ID: 1, Program: must(t, "p f"), Landing: &l}}, tail)
+		}
+	}
 	for _, tt := range []struct {
 		name string
 		make func(base uint64, tail func(*asm.Code) error) (*Detour, error)
@@ -270,10 +283,35 @@ func TestTallyCallsUnwind(t *testing.T) {
 		{"leave twice", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildLeaves(base, &p, more, k, 0, tail)
 		}, 0, 2},
+		{"enter to land", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"land elsewhere", landing(Landing{Return: codeAt + 0x4321}, 8), 1, 0},
+		{"land wide elsewhere", landing(Landing{Return: codeAt + 0x4321, Wide: true}, 40), 1, 0},
+		{"land too high", landing(Landing{}, 16), 1, 0},
+		{"land", landing(Landing{}, 8), 0, 1},
+		{"land again", landing(Landing{}, 8), 0, 0},
+		{"enter to land wide", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"land wide, too high", landing(Landing{Wide: true}, 8*(wideSlots+1)), 1, 0},
+		{"land wide, too low", landing(Landing{Wide: true}, 0), 1, 0},
+		{"land wide", landing(Landing{Wide: true}, 8*wideSlots), 0, 1},
+		{"enter to be over", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"over elsewhere", landing(Landing{Return: codeAt + 0x4321, Over: true}, 8), 1, 0},
+		{"over", landing(Landing{Over: true}, 8), 0, 0},
+		{"enter to be over wide", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"over wide", landing(Landing{Over: true, Wide: true}, 24), 0, 0},
 		{"leave nothing", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildLeaves(base, &p, more, k, 0, tail)
 		}, 0, 0},
 	} {
+		name = tt.name
+		binary.LittleEndian.PutUint64(m.at(regs.GPR[fetch.SP]), back) // frames of landings lie over it
 		d, err := m.place(tt.make)
 		if err != nil {
 			t.Fatal(err)
@@ -285,6 +323,8 @@ func TestTallyCallsUnwind(t *testing.T) {
 			return n
 		}
 		before := hits()
+		was := regs
+		regs.GPR[fetch.SP] += above[name]
 		regs.Flags = 0x202 | 0x8d5 | 0x100 // all arithmetic flags; step
 		m.setCase(0, d.Base, &regs, &fetch.Vector{})
 		inside := 0
@@ -304,6 +344,7 @@ func TestTallyCallsUnwind(t *testing.T) {
 				t.Errorf("%s at +%#x: registers %x, flags %#x; want %x, %#x", tt.name, st.regs.IP-s.Base, now.GPR, now.Flags, regs.GPR, regs.Flags)
 			}
 		}
+		regs = was
 		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); inside < 20 || n != tt.rows || hits()-before != tt.hits {
 			t.Errorf("%s: %d instructions, %d rows in use, %d hits; want %d, %d", tt.name, inside, n, hits()-before, tt.rows, tt.hits)
 		}

@@ -12,7 +12,7 @@ const (
 	textLen       = 1<<16 - 1
 )
 
-// The temporaries of a text: where it lies, and its word without the offset.
+// The temporaries of a text: its address, and its word without the offset.
 const (
 	textAddr = 0
 	textWord = 8
@@ -41,7 +41,7 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 		return
 	}
 	n := texts(a)
-	all := b.NewLabel() // the address of the texts can't be had
+	all := b.NewLabel() // continues here if the address of the texts can't be read
 	b.value(&a.Chain, all)
 	b.addTo(a.StoreOff)
 	if a.Store == fetch.StoreString {
@@ -65,8 +65,8 @@ func (b *builder) measure(a *fetch.ArgProgram, off int) {
 	})
 }
 
-// endsAt is the condition under which setText takes a text of a length for whole:
-// one that fills the array that it lies in needs no NUL behind it.
+// endsAt is the condition of the text's length under which setText takes the text as complete. A text that fills its
+// array needs no NUL.
 func endsAt(a *fetch.ArgProgram) asm.Cond {
 	if a.Max > 0 {
 		return asm.BE
@@ -74,8 +74,8 @@ func endsAt(a *fetch.ArgProgram) asm.Cond {
 	return asm.B
 }
 
-// counted finds the place of a text whose length is told, and sees that it can
-// be read: it reaches into two pages at most. Changes all textRegs.
+// counted finds the address of a text with a given length, and checks that it can be read. Such a text lies in two
+// pages at most. Changes all textRegs.
 func (b *builder) counted(a *fetch.ArgProgram, off int) {
 	bad, read := b.NewLabel(), b.NewLabel()
 	negative := bad
@@ -149,7 +149,7 @@ func (b *builder) counted(a *fetch.ArgProgram, off int) {
 // element measures the text that the i-th of the n addresses at AX points to.
 func (b *builder) element(a *fetch.ArgProgram, off, i, n int, all asm.Label) {
 	if i == 0 {
-		// All addresses first: one that can't be read faults the whole.
+		// Read all addresses first: if one can't be read, the whole argument is a fault.
 		m := b.guard(0, all)
 		b.canRead(m, 8*n, all)
 		for k := range n {
@@ -181,10 +181,10 @@ func (b *builder) addTo(off int64) {
 	}
 }
 
-// setText keeps the text at DI with the upper half of its word in DX, and
-// adds its length to the record's size. It is cut unless it fits the room that
-// is left as k says: where reading stops there, nobody knows whether it ended.
-// Other code may go on at word, with textFault in DX, instead.
+// setText stores the address DI of a text, and its word, whose upper half is DX, into temporaries. It adds the
+// length to the record's size. The text is truncated unless its length fits the remaining room, by
+// condition k: if reading stopped at the end of the room, it isn't known whether the text ended there.
+// Other code may continue at word instead, with textFault in DX.
 func (b *builder) setText(off int, k asm.Cond, word asm.Label) {
 	b.Store(asm.W64, b.frame.temp(off+textAddr), asm.DI)
 	if !b.probe.CountOnly && b.layout.only < 0 && (!b.layout.named || off != b.layout.name) {
@@ -203,13 +203,12 @@ func (b *builder) setText(off int, k asm.Cond, word asm.Label) {
 		b.OpStore(asm.Add, asm.W64, b.frame.temp(b.layout.total), asm.AX)
 	}
 	b.Bind(word)
-	// In one piece: it is read back in one, soon.
+	// One store, because one load reads it back soon.
 	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
 	b.Store(asm.W64, b.frame.temp(off+textWord), asm.DX)
 }
 
-// orFault is the code of a text that can't be had, at bad; it goes on at setText's
-// word.
+// orFault emits the code at bad, for a text that can't be read. It continues at setText's word.
 func (b *builder) orFault(bad, word asm.Label) {
 	b.Bind(bad)
 	b.MovImm(asm.DX, textFault)
@@ -217,10 +216,13 @@ func (b *builder) orFault(bad, word asm.Label) {
 }
 
 // mayOverflow reports whether a program's texts can exceed a record.
-func mayOverflow(prog *fetch.Program) bool {
+func mayOverflow(prog *fetch.Program) bool { return most(prog) > fetch.MaxData }
+
+// most is how many bytes of data a program's record could have, if any number were possible.
+func most(prog *fetch.Program) int {
 	n := prog.Fixed
 	for i := range prog.Args {
 		n += texts(&prog.Args[i]) * prog.Args[i].TextMax()
 	}
-	return n > fetch.MaxData
+	return n
 }

@@ -5,14 +5,13 @@ import (
 	"kprobe/probe/ring"
 )
 
-// The code of texts that all detours share: to find a text's end, and to copy it.
-// It is the larger part of what a text takes, and comes by a jump there and one
-// back (Shared).
+// The shared code for texts: it finds a text's end, and copies the text. It is the larger part of a text's code. A
+// detour jumps to it, and it jumps back (Shared).
 
-// scan has the shared code make DX the upper half of the text word of the text at
-// DI: its length up to NUL, or textTruncated and limit. A text in an
-// array of most bytes ends with it; 0 is no array. One that can't be
-// read goes on at fault with textFault in DX. Changes AX, CX, R8 … R11.
+// scan calls the shared code that measures the text at DI. It sets DX to the upper half of the text's word: the
+// length up to NUL, or textTruncated and limit. A text in an array of most bytes ends with the array; 0
+// is no array. If the text can't be read, the code continues at fault with textFault in DX. Changes AX,
+// CX, R8 … R11.
 func (b *builder) scan(fault asm.Label, most, limit int) {
 	inArray := most > 0 && most <= limit
 	if !inArray {
@@ -26,9 +25,9 @@ func (b *builder) scan(fault asm.Label, most, limit int) {
 	}
 }
 
-// copyText writes the text that measure kept at off behind the others in the
-// record at CX, and its word into slot. R8 is the offset of the next text, unless
-// this is the only one. Changes AX, DX, DI, R8 … R11.
+// copyText copies the text that was measured into the temporaries at off. It goes behind the other texts of the record
+// at CX, and its word into slot. R8 is the offset of the next text, unless this is the only one. Changes
+// AX, DX, DI, R8 … R11.
 func (b *builder) copyText(off, slot int) {
 	if b.layout.only >= 0 {
 		b.MovImm(asm.R8, uint64(b.prog.Fixed))
@@ -38,8 +37,7 @@ func (b *builder) copyText(off, slot int) {
 	b.toShared(func(s *Shared) uint64 { return s.copy })
 }
 
-// toShared leads through the piece of the shared code whose address it is given.
-// Changes AX.
+// toShared calls a piece of the shared code. Changes AX.
 func (b *builder) toShared(piece func(*Shared) uint64) {
 	if b.p.Shared == nil {
 		b.fail(errNoShared)
@@ -54,8 +52,8 @@ func (b *builder) toShared(piece func(*Shared) uint64) {
 	b.Bind(link)
 }
 
-// scanText goes back with what scan says, and SF set for a text that can't be
-// read. DX is where it stops looking for NUL. It reads aligned words, so no page is touched that the text doesn't reach.
+// scanText is the shared code of scan. It returns with SF set if the text can't be read. DX is the distance at
+// which it stops searching for NUL. It reads aligned words, so it reads no page that the text doesn't reach.
 func (b *builder) scanText() {
 	loop, found, long, fault := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.Lea(asm.AX, asm.At(asm.DI, -lowest))
@@ -68,15 +66,15 @@ func (b *builder) scanText() {
 	b.ShiftImm(asm.Shl, asm.W32, asm.CX, 3)
 	b.Mov(asm.W64, asm.R8, asm.DI)
 	b.OpImm(asm.And, asm.W64, asm.R8, -8)
-	// Bytes before the text in its first word count as not zero. Shifts take
-	// the count modulo 64.
+	// The bytes of the first word before the text must not count as zero. Shift counts are taken
+	// modulo 64.
 	b.OpImm(asm.Or, asm.W64, asm.R9, -1)
 	b.ShiftCL(asm.Shl, asm.W64, asm.R9)
 	b.Not(asm.W64, asm.R9)
 	b.mayRead(asm.At(asm.R8, 0), 8, fault)
 	b.Load(asm.W64, asm.AX, asm.At(asm.R8, 0))
 	b.Op(asm.Or, asm.W64, asm.AX, asm.R9)
-	b.Op(asm.Add, asm.W64, asm.DX, asm.DI) // the end at the latest
+	b.Op(asm.Add, asm.W64, asm.DX, asm.DI) // the address at which the search ends at the latest
 	// A byte of x is zero if its top bit is set in (x - 0x01…) & ^x & 0x80…;
 	// the lowest one found is exact.
 	b.Bind(loop)
@@ -118,9 +116,9 @@ func (b *builder) scanText() {
 	b.back()
 }
 
-// copyOut copies a text whose temporaries are at DI behind the others in the record
-// at CX, at the offset R8 of its data, which becomes that of the next one, and its
-// word to R9. Changes AX, DX, DI, R10, R11.
+// copyOut is the shared code of copyText. DI points to the text's temporaries, R8 is the offset in the data of the
+// record at CX, and R9 points to the text's slot. R8 becomes the offset of the next text. Changes AX, DX,
+// DI, R10, R11.
 func (b *builder) copyOut() {
 	none, small, tiny := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	loop, tail, fault, empty := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -134,8 +132,8 @@ func (b *builder) copyOut() {
 	b.ShiftImm(asm.Shr, asm.W64, asm.DX, 32)
 	b.MovZX(asm.W16, asm.DX, asm.DX)
 	b.Op(asm.Add, asm.W64, asm.R8, asm.DX)
-	// DI = from, R11 = to, DX = length. Eight bytes at a time, the last eight
-	// from the end back; four to seven by two that may overlap.
+	// DI = source, R11 = destination, DX = length. Copies eight bytes at a time; the last eight end at
+	// the text's end. Four to seven bytes are copied by two words that may overlap.
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 8)
 	b.Jcc(asm.B, small)
 	b.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
@@ -164,7 +162,7 @@ func (b *builder) copyOut() {
 	b.Store(asm.W32, asm.Indexed(asm.R11, asm.DX, 1, 0), asm.AX)
 	b.back()
 
-	// Unmapped since it was measured: its room stays, unused.
+	// The text was unmapped after it was measured. Its room in the record stays unused.
 	b.Bind(fault)
 	b.MovImm(asm.DX, textFault)
 	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)

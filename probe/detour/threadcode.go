@@ -44,13 +44,12 @@ type asking struct {
 	what Answer
 }
 
-// mayAsk notes that the next instruction may fault, and where to go on with the
-// answer.
+// mayAsk notes that the next instruction may fault to ask, and that the thread then continues at back.
 func (b *builder) mayAsk(what Answer, back asm.Label) {
 	b.asks = append(b.asks, asking{b.Here(), back, what})
 }
 
-// tid makes AX the thread's number. Changes DX; a system call changes R11, too.
+// tid sets AX to the thread's number. Changes DX; a system call changes R11, too.
 func (b *builder) tid() { b.number(true) }
 
 // ownTID is tid for a number that is shown to nobody: the block may be a copy of another one.
@@ -76,16 +75,16 @@ func (b *builder) number(exact bool) {
 		}
 		b.mayAsk(AskThread, back)
 		b.Load(asm.W32, asm.AX, m)
-		b.Test(asm.W32, asm.AX, asm.AX) // not told yet, early in a thread's life
+		b.Test(asm.W32, asm.AX, asm.AX) // 0: not yet written, early in a thread's life
 		b.Jcc(asm.E, unknown)
 		b.Bind(back)
 		b.later(func() {
 			b.Bind(unknown)
-			b.gettid(back) // a thread that is none of Go's
+			b.gettid(back) // this thread isn't one of Go's runtime
 		})
 		return
 	}
-	if exact && b.p.FSGSBase { // which is slower than a load
+	if exact && b.p.FSGSBase { // (rdfsbase is slower than a load)
 		b.Rdfsbase(asm.AX)
 	} else {
 		b.mayAsk(AskThread, back)
@@ -103,46 +102,59 @@ func (b *builder) number(exact bool) {
 	b.Bind(back)
 }
 
-// ask has the tracer tell the thread's number. It is one byte, a fault.
+// ask asks the tracer for the thread's number, by an instruction of one byte that faults.
 func (b *builder) ask(back asm.Label) {
 	b.mayAsk(AskThread, back)
 	b.Hlt()
 }
 
-// gettid has the kernel say the thread's number in AX and goes on at back. Changes
-// DX and R11.
+// gettid asks the kernel for the thread's number, in AX, and continues at back. Changes DX and R11.
 func (b *builder) gettid(back asm.Label) {
+	refused := b.NewLabel()
 	b.mayAsk(AskThread, back)
 	b.strict()
+	b.begin(refused)
 	b.Mov(asm.W64, asm.DX, asm.CX)
 	b.MovImm(asm.AX, sysGettid)
 	b.Syscall()
+	b.asked()
 	b.Mov(asm.W64, asm.CX, asm.DX)
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.G, back)
-	b.ask(back) // refused
+	b.Bind(refused)
+	if b.p.Calls != 0 { // no tracer can be asked
+		b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+		b.Jmp(back)
+		return
+	}
+	b.ask(back)
 }
 
-// strict faults where the program is in seccomp's strict mode, which a system call
-// would not survive: there rdtsc is forbidden, too. Changes AX and DX.
+// strict faults if the program is in seccomp's strict mode: rdtsc is forbidden there. A system call would kill the
+// program instead. Changes AX and DX.
 func (b *builder) strict() { b.Rdtsc() }
 
-// halves makes DX and AX the halves of the time stamp counter.
+// halves reads the time stamp counter: the high half into DX, the low half into AX. Where nobody can answer
+// for a counter that the program has forbidden itself, it is 0.
 func (b *builder) halves() {
 	back := b.NewLabel()
+	if b.p.Careful {
+		b.MovImm(asm.AX, 0)
+		b.MovImm(asm.DX, 0)
+	}
 	b.mayAsk(AskTime, back)
 	b.Rdtsc()
 	b.Bind(back)
 }
 
-// tsc makes AX the time stamp counter. Changes DX.
+// tsc sets AX to the time stamp counter. Changes DX.
 func (b *builder) tsc() {
 	b.halves()
 	b.ShiftImm(asm.Shl, asm.W64, asm.DX, 32)
 	b.Op(asm.Or, asm.W64, asm.AX, asm.DX)
 }
 
-// stamp keeps the time stamp counter in memory. Changes AX and DX.
+// stamp stores the time stamp counter. Changes AX and DX.
 func (b *builder) stamp(to ...asm.Mem) {
 	b.halves()
 	if len(to) == 1 {

@@ -33,6 +33,8 @@ type target struct {
 	pools uint64
 	ways  *Shared // what return probes share
 	rseq  int32   // Params.Rseq
+	// stacks are what factors of tables are chosen by (Spread).
+	stacks []uint64
 }
 
 func newTarget(t *testing.T, rings int) *target { return newTargetOf(t, 8, rings) }
@@ -58,14 +60,21 @@ func newTargetOf(t *testing.T, cpus, rings int) *target {
 	for id := uint32(1); id < 64; id++ {
 		binary.LittleEndian.PutUint32(g.at(fileAt+uint64(l.Flag(id))), ring.FlagEnabled)
 	}
+	g.share(0)
+	return g
+}
+
+// share puts shared code behind the other code, for threads that have an rseq area there.
+func (g *target) share(rseq int32) {
+	g.t.Helper()
+	g.rseq = rseq
 	ways, err := BuildShared(g.code, g.params())
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	copy(g.at(g.code), ways.Code)
 	g.code += uint64(len(ways.Code)+63) &^ 63
 	g.ways = ways
-	return g
 }
 
 func (g *target) params() *Params {
@@ -201,14 +210,19 @@ func TestThreads(t *testing.T) {
 		n     int
 		full  bool
 		rseq  int32
+		none  bool // the threads have no area where others have one
 	}{
-		{"room", 16 << 20, 3000, false, 0}, {"full", ring.MinRingSize, 20000, true, 0},
-		{"sequences", 16 << 20, 3000, false, rseqArea(t)}, {"full, in sequences", ring.MinRingSize, 20000, true, rseqArea(t)},
+		{"room", 16 << 20, 3000, false, 0, false}, {"full", ring.MinRingSize, 20000, true, 0, false},
+		{"sequences", 16 << 20, 3000, false, rseqArea(t), false}, {"full, in sequences", ring.MinRingSize, 20000, true, rseqArea(t), false},
+		{"no areas", 16 << 20, 3000, false, rseqArea(t), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const threads = 8
 			g := newTarget(t, tt.rings)
-			g.rseq = tt.rseq
+			g.share(tt.rseq)
+			if tt.none {
+				t.Setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+			}
 			leaf := func(c *asm.Code, _ asm.Label) { c.Ret() }
 			plain := func(probes ...Probe) func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 				return func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {

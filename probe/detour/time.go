@@ -10,10 +10,9 @@ import (
 
 // Time in records
 //
-// Eval gives nanoseconds. A detour reads the time stamp counter, which somebody must convert;
-// TimeSlots says where. A program that uses the time itself, in a filter, as a number of fewer
-// bits or in arithmetic, gets nanoseconds everywhere, from the detour's own conversion, by the
-// clock in the memory file.
+// Program.Eval records nanoseconds. A detour records the time stamp counter, which the reader converts; TimeSlots
+// says where. If a program uses the time itself (in a filter, as a number of fewer bits, or in
+// arithmetic), its detour converts all times to nanoseconds, by the clock in the memory file.
 
 // TimeSlots are the offsets, in a program's argument data, of values that a detour leaves as
 // the time stamp counter and Eval gives in nanoseconds: $time, and an entry's time. The reader
@@ -62,8 +61,8 @@ func usesTime(prog *fetch.Program, c *fetch.Chain) bool {
 	return source == fetch.SourceTime
 }
 
-// nanoseconds makes AX the time by the memory file's clock. word is the offset
-// of a temporary. Changes DX and the register line.
+// nanoseconds sets AX to the time in nanoseconds, by the memory file's clock. word is the offset of a temporary.
+// Changes DX and the register line.
 func (b *builder) nanoseconds(line asm.Reg, word int) {
 	early, on := b.NewLabel(), b.NewLabel()
 	again := b.Mark()
@@ -87,7 +86,7 @@ func (b *builder) nanoseconds(line asm.Reg, word int) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.DX, b.frame.temp(word))
 	b.Jcc(asm.NE, again)
 	b.later(func() {
-		// The counters of two processors may differ by a little.
+		// Negative: the time stamp counters of two CPUs may differ by a little.
 		b.Bind(early)
 		b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 		b.Jmp(on)

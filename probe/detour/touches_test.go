@@ -373,7 +373,7 @@ func TestHazardTouches(t *testing.T) {
 				TID: tid, Rseq: rseq, Rdpid: modern, FSGSBase: modern, Shared: &Shared{}}
 			if alone {
 				p.Careful, p.Overwrite, p.Gate, p.Control, p.Probes = true, true, ownGate, ownHeld, ownHeld
-				p.Spare = how == "left with snapshots"
+				p.Spare, p.Known = how == "left with snapshots", ownGate+4096
 			}
 			if alone && rseq != 0 {
 				p.Births = ownGate + 8
@@ -395,7 +395,8 @@ func TestHazardTouches(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				check(name("tally", "pieces"), tally.by, nil, 0, tally.count, tally.arrive, tally.pass, tally.leave)
+				check(name("tally", "pieces"), tally.by, nil, 0, tally.count, tally.arrive, tally.pass, tally.leave,
+					tally.lands[0][0], tally.lands[0][1], tally.lands[1][0], tally.lands[1][1])
 				for _, at := range tally.notes { // with the slot of the call, which the program's call has written
 					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], Asks: tally.Asks}
 					check(name("tally", "notes"), d, nil, 1<<asm.DI)
@@ -411,6 +412,11 @@ func TestHazardTouches(t *testing.T) {
 				check(name("tallied", "leaves"), d, err, 0)
 				d, err = BuildJump(codeAt, &q, []Probe{x}, table, asm.E, false, noTail)
 				check(name("tallied", "jump"), d, err, 0)
+				for n := range 4 {
+					l := &Landing{Tally: tally, Return: codeAt + 5, Over: n&1 != 0, Wide: n&2 != 0}
+					d, err = Build(codeAt, &q, []Probe{{ID: 1, Program: must(t, "p f"), Landing: l}}, noTail)
+					check(name("tallied", "landing"), d, err, 0)
+				}
 				for _, way := range []Passing{PassesOn, Arrives} {
 					d, err = BuildPassing(codeAt, &q, table, way, asm.E, false, noTail)
 					check(name("tallied", "pass"), d, err, 0)
@@ -454,6 +460,11 @@ func TestHazardTouches(t *testing.T) {
 					d, err := Build(codeAt, p, []Probe{{ID: 1, Program: must(t, "p f"), Birth: b}}, noTail)
 					check(name("birth", fmt.Sprint(number, n)), d, err, 0)
 				}
+			}
+			for _, number := range append(Unmapping(), 0) {
+				b := &Birth{Number: int(number), Unmaps: true, NoTask: true, From: fetch.Chain{Source: fetch.SourceReg, Reg: fetch.SI, Loads: []fetch.Load{{Off: 8}}}}
+				d, err := Build(codeAt, p, []Probe{{ID: 1, Program: must(t, "p f"), Birth: b}}, noTail)
+				check(name("unmaps", fmt.Sprint(number)), d, err, 0)
 			}
 			for n := range 2 * len(returnTouches) {
 				text := returnTouches[n/2]

@@ -66,7 +66,7 @@ func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, er
 	return int(m.taken), ok, err
 }
 
-// mark is what the frame is at an address, or nil outside of it.
+// mark is the mark that holds at an address; nil outside the frame.
 func (d *Detour) mark(ip uint64) *mark {
 	if d.undoing == nil || ip < d.Base || ip >= d.Base+uint64(d.size) {
 		return nil
@@ -79,7 +79,7 @@ func (d *Detour) mark(ip uint64) *mark {
 	return &d.marks[i-1]
 }
 
-// same compares all but saved.
+// same compares two marks, except saved.
 func (m *mark) same(o *mark) bool {
 	return m.off == o.off && m.depth == o.depth && m.word == o.word && m.flags == o.flags &&
 		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline && m.skips == o.skips

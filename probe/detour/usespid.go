@@ -6,8 +6,7 @@ import (
 	"kprobe/fetch"
 )
 
-// UsesPID reports whether a program reads the number of its process, which is part of its
-// detours.
+// UsesPID reports whether a program reads its process's number. Its detours contain this number.
 func UsesPID(prog *fetch.Program) bool {
 	of := func(c *fetch.Chain) bool {
 		return c.Source == fetch.SourcePID || c.Source == fetch.SourceComputed && c.From == fetch.SourcePID

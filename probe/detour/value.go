@@ -5,26 +5,25 @@ import (
 	"kprobe/probe/asm"
 )
 
-// origin says what the program's registers were and where that is now.
+// origin says how to find the program's registers.
 type origin struct {
-	// ipAbove, with hasIP, is the memory that holds the instruction pointer to
-	// show, as an offset above the site's SP; else that is where the instance's
-	// call returns to, or Probe.IP without one.
+	// ipAbove is the offset above the site's SP of the word with the instruction pointer to show, if
+	// hasIP is set. Else the instruction pointer is the return address of the instance's call or,
+	// without one, Probe.IP.
 	ipAbove int64
 	hasIP   bool
-	// sp is added to the frame's top to give the program's SP.
+	// sp is the distance of the program's SP from the frame's top, in bytes.
 	sp int64
-	// entry is the temporary with the address of the instance's entry values.
+	// entry is the offset of the temporary with the address of the call's entry values, if hasEntry.
 	entry    int
 	hasEntry bool
 }
 
-// lowest is below all that a process maps (vm.mmap_min_addr's default);
-// addresses under it fault without a trap.
+// lowest is the lowest address that a process maps (vm.mmap_min_addr's default). Loads from lower addresses are
+// faults without being executed.
 const lowest = 1 << 16
 
-// value makes AX the value of a chain; a load that fails goes on at fault.
-// Changes DX.
+// value sets AX to the value of a chain. If a load fails, the code continues at fault. Changes DX.
 func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 	switch c.Source {
 	case fetch.SourceReg:
@@ -58,7 +57,7 @@ func (b *builder) value(c *fetch.Chain, fault asm.Label) {
 	}
 }
 
-// load makes AX what lies at AX + off. Changes DX.
+// load replaces AX by the value at address AX + off. Changes DX.
 func (b *builder) load(w asm.Width, signed bool, off int64, fault asm.Label) {
 	m := b.guard(off, fault)
 	b.mayRead(m, int(w), fault)
@@ -69,9 +68,8 @@ func (b *builder) load(w asm.Width, signed bool, off int64, fault asm.Label) {
 	}
 }
 
-// guard goes on at fault if AX + off is below lowest or not an address of user
-// space, which would be a trap for nothing. Changes DX, which the operand that
-// it returns may use.
+// guard continues at fault if AX + off is below lowest or not an address of user space, because such a load would
+// only cost a trap. It returns the operand for the load, which may use DX. Changes DX.
 func (b *builder) guard(off int64, fault asm.Label) asm.Mem {
 	b.mayFail++
 	if fits(off-lowest) && fits(off) {
@@ -88,7 +86,7 @@ func (b *builder) guard(off int64, fault asm.Label) asm.Mem {
 	return asm.At(asm.AX, 0)
 }
 
-// register makes AX the program's value of a register. Changes DX.
+// register sets AX to the program's value of a register. Changes DX.
 func (b *builder) register(r fetch.Reg) {
 	switch {
 	case r == fetch.SP:
@@ -137,15 +135,15 @@ func (b *builder) ip() {
 	b.MovImm(asm.AX, b.probe.IP)
 }
 
-// arithFlags are CF, PF, AF, ZF, SF and OF, which code here changes; the
-// others are still the program's. ahFlags are those that lahf keeps.
+// arithFlags are CF, PF, AF, ZF, SF and OF, which detours change; the others still have the program's values.
+// ahFlags are those of them that lahf saves.
 const (
 	arithFlags = 0x8d5
 	ahFlags    = 0x0d5
 )
 
-// flags makes AX the program's flags. Changes DX, and the frame's lowest word, which
-// is nobody's meanwhile: below it the stack may have no room.
+// flags sets AX to the program's flags. Changes DX and the frame's lowest word, which is unused at that time. It
+// doesn't use words below the frame, because the stack may have no room there.
 func (b *builder) flags() {
 	saved := asm.At(asm.SP, int32(b.frame.size)-b.frame.flags)
 	b.frame.lower(-8)
@@ -165,7 +163,7 @@ func (b *builder) flags() {
 	b.Op(asm.Or, asm.W32, asm.AX, asm.DX)
 }
 
-// cpu makes AX the number of the CPU whose ring is used.
+// cpu sets AX to the number of the CPU whose ring is used.
 func (b *builder) cpu() {
 	b.MovAbs(asm.DX, b.p.PerCPU)
 	b.Mov(asm.W64, asm.AX, asm.SI)
@@ -176,8 +174,8 @@ func (b *builder) cpu() {
 	}
 }
 
-// entryValue makes AX the value N of the instance, as fetch.EvalEntry lays
-// them out: a word of fault bits, then the values. Changes DX.
+// entryValue sets AX to value n of the call's entry values. Their layout is that of fetch's EvalEntry: a word of fault
+// bits, then the values. Changes DX.
 func (b *builder) entryValue(n int, fault asm.Label) {
 	if !b.where.hasEntry || n < 0 || n >= len(b.prog.Entry) {
 		b.fail(unsupported("an entry's value where there is no entry"))
@@ -193,7 +191,7 @@ func (b *builder) entryValue(n int, fault asm.Label) {
 	b.Load(asm.W64, asm.AX, asm.At(asm.DX, int32(8+8*n)))
 }
 
-// narrow makes AX the slot's form of a value of that type.
+// narrow converts AX to the form in which a slot holds a value of that type.
 func (b *builder) narrow(t fetch.Type) {
 	w := asm.Width(t.Size)
 	if t.BitWidth != 0 {
@@ -218,7 +216,7 @@ func (b *builder) narrow(t fetch.Type) {
 	}
 }
 
-// scalar makes AX the slot's value of an argument that is no text and no array.
+// scalar sets AX to the slot's value of an argument that is no text and no array.
 func (b *builder) scalar(a *fetch.ArgProgram, fault asm.Label) {
 	b.value(&a.Chain, fault)
 	switch a.Store {

@@ -13,63 +13,69 @@ import (
 	"kprobe/symbols"
 )
 
-// addressSpace is an address space with what kprobe knows of it and has put into
-// it. Every process that runs in it holds the same one: the one that was attached to
-// or started, which is its main, and children of vfork, posix_spawn and
-// clone(CLONE_VM). Changes are made by the main; when it ends or executes a program
-// another takes its place, and with the last process the address space is gone.
+// addressSpace is an address space: what kprobe knows of it and has put into it. All processes that
+// run in it hold the same addressSpace. One is the main: at first the process that was attached to
+// or started. The others are children of vfork, posix_spawn and clone(CLONE_VM). Changes are made
+// by the main. When the main ends or executes a program, another process becomes the main. The
+// address space ends with its last process.
 //
-// What is written into the text all of them execute, so whoever needs the threads
-// of the main to stand still needs those of the others, too (withStopped). A child's
-// hits are the main's: its jumps write the main's rings, and know no other number
-// than that of the parent's thread.
+// All these processes execute the same text. So a change that needs the main's threads stopped
+// needs those of the others stopped, too (WithStopped). A child's hits count as the main's: its
+// detours write to the main's rings, and see the number of the parent's thread.
 //
-// Used on the tracer thread only.
+// It is used on the tracer's thread only.
 type addressSpace struct {
 	main        *Target
 	Space       *symbols.Space
 	Patches     *patches
-	Params      *detour.Params // of its detours; nil until the first is planned
+	Params      *detour.Params // of its detours; nil until the first detour is planned
 	faults      faultSignals
-	Feed        *Feed                  // as area
+	Feed        *Feed                  // nil until the first probe is armed
 	Area        *area.Area             // nil until the first probe is armed
 	Sites       map[symbols.Addr]*Site // by address
 	BySlot      map[symbols.Addr]*Site // by the address of the copy
 	calls       *calls
 	funcs       planner.Functions
-	unpatchable map[symbols.Addr]bool         // return addresses that can't carry a breakpoint
-	chosen      map[symbols.Addr]symbols.Addr // what IFUNC resolvers answered
-	stack       [2]symbols.Addr               // the mapping that sameStack looked up last
-	Placed      map[*Placed]bool              // the probes that are armed
-	over        bool                          // its last process has ended
-	text        uint64                        // how often the text has been changed: a plan is of one such state
+	unpatchable map[symbols.Addr]bool         // return addresses that can't have a breakpoint
+	chosen      map[symbols.Addr]symbols.Addr // IFUNC resolver → the implementation that it returned
+	stack       [2]symbols.Addr               // bounds of the mapping that sameStack looked up last
+	Placed      map[*Placed]bool              // the armed probes
+	apart       map[*Placed]bool              // those of them with a watchpoint or a semaphore
+	returning   int                           // how many of them have instances
+	over        bool                          // the last process has ended
+	text        uint64                        // number of changes of the text; a plan is valid for one such number
 	around      *survey.Around                // what lies around functions
-	found       foundPlaces                   // of definitions that are about to be added
-	Retired     retirement                    // what was taken out and may still be in use
-	// suspects are calls, by where they are noted, that the last look found abandoned.
+	found       foundPlaces                   // places found beforehand for definitions that are about to be added
+	Retired     retirement                    // what was removed and may still be in use
+	// suspects are calls that the last look found abandoned: by the address of the memory that
+	// holds them, then by number.
 	suspects   map[uint64]map[int]detour.Instance
-	ExitProbes []*planner.ExitWay // the return probes of exits, those that were taken out too
-	lost       map[*Placed]bool   // probes that a change has taken out and could not put back
+	ExitProbes []*planner.ExitWay // ways of all return probes by exits, removed ones too
+	lost       map[*Placed]bool   // probes that a failed change has removed and could not put back
 	awaited    awaited
-	unwatching bool // breakpoints where functions are left are being taken away
-	watching   bool // for calls that were missed for want of instances
-	// commonLooked is when calls that were left were looked for in tables in common.
+	unwatching bool // unwatch is running
+	watching   bool // watchMissed is running
+	// commonLooked is when common tables were last searched for abandoned calls.
 	commonLooked time.Time
-	shadowStack  bool // the program runs with shadow stacks: calls must be calls
-	openTraps    bool // its threads take SIGTRAP (tracee.Process.OpenTraps)
+	shadowStack  bool // the program runs with shadow stacks, so a copy of a call must itself be a call
+	openTraps    bool // SIGTRAP is unblocked in its threads (tracee.Process.OpenTraps)
 	Renewal      renewal
 	Semaphores   semaphores
 	Registers    registers
-	NoRoomHits   int // hits of detours in Go code whose stack had no room for them
-	rollbacks    int // faults of detours whose hits were taken by the tracer
-	// barred says why no hits are taken in restartable sequences any more; "": they may be.
-	barred     string
-	births     births
-	left       leftSites // of probes that were left before
+	NoRoomHits   int // hits that the tracer took because a goroutine's stack had no room for a detour
+	rollbacks    int // faults of detours that were rolled back
+	// barred is the reason why hits may not be taken in restartable sequences; "" if they may.
+	barred   string
+	births   births
+	landings map[landingKey]*landing
+	// building is set while detours are written at addresses that no other plan knows yet.
+	building   bool
+	left       leftSites // sites of probes that were left in the process before
 	plain      plainProgram
 	reading    textWindow
 	unattended unattended
-	// inherited is where code of a parent's kprobe lies, which nothing leads to any more.
+	// inherited has the addresses of code mappings that a forked child got from its parent's
+	// kprobe. Nothing leads there any more.
 	inherited map[symbols.Addr]bool
 }
 
@@ -78,12 +84,33 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		Space: space, around: new(survey.Around), Patches: newPatches(), calls: newCalls(),
 		faults: newFaultSignals(),
 		Sites:  map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
-		funcs: planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
-		suspects: map[uint64]map[int]detour.Instance{}, Placed: map[*Placed]bool{}, lost: map[*Placed]bool{},
+		landings: map[landingKey]*landing{},
+		funcs:    planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
+		suspects: map[uint64]map[int]detour.Instance{}, Placed: map[*Placed]bool{}, apart: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
 }
 
-// IsMain reports whether changes of the address space are this process's to make.
+// armed notes an armed probe.
+func (tg *Target) armed(p *Placed) {
+	if !tg.Placed[p] && p.pool != nil {
+		tg.returning++
+	}
+	tg.Placed[p] = true
+	if p.data != nil || p.semaphore() != 0 {
+		tg.apart[p] = true
+	}
+}
+
+// disarm forgets a probe that is armed no more.
+func (tg *Target) disarm(p *Placed) {
+	if tg.Placed[p] && p.pool != nil {
+		tg.returning--
+	}
+	delete(tg.Placed, p)
+	delete(tg.apart, p)
+}
+
+// IsMain reports whether this process is the main of its address space.
 func (tg *Target) IsMain() bool { return tg.main == tg }
 
 // Sharing makes the target of a child that shares the memory.
@@ -91,23 +118,22 @@ func (tg *Target) Sharing(child *tracee.Process) *Target {
 	return &Target{Engine: tg.Engine, Proc: child, addressSpace: tg.addressSpace, Child: true, threads: map[int]*thread{}}
 }
 
-// TakeSharers makes targets of the processes that run in the target's memory.
+// TakeSharers adds the processes that share the target's memory to the session's targets.
 func (tg *Target) TakeSharers() {
 	for _, q := range tg.Proc.Sharers() {
 		tg.Engine.Targets[q.PID()] = tg.Sharing(q)
 	}
 }
 
-// LeaveSpace takes a process that has ended, or has executed a program, from its
-// address space. Nothing is written. If it was the main another process takes its
-// place.
+// LeaveSpace removes a process that has ended or executed a program from its address space. If it
+// was the main, another process becomes the main. Nothing is written to the text.
 func (tg *Target) LeaveSpace() {
 	if !tg.IsMain() {
 		tg.SetSequences()
 		return
 	}
 	for _, q := range tg.Engine.Targets {
-		// The tracer has chosen: the others share the memory of this one.
+		// The tracer has chosen this process as the one whose memory the others share.
 		if q != tg && q.addressSpace == tg.addressSpace && q.Proc.SharesMemory() == nil {
 			if err := q.takeOver(tg); err != nil {
 				tg.Engine.Warnf("process %d, in the memory of %d, which is gone: %v", q.Proc.PID(), tg.Proc.PID(), err)
@@ -118,7 +144,7 @@ func (tg *Target) LeaveSpace() {
 	tg.drop()
 }
 
-// takeOver makes the process the main of its address space after another.
+// takeOver makes the process the main of its address space, after old.
 func (tg *Target) takeOver(old *Target) error {
 	tg.main, tg.tookOver = tg, true
 	tg.Load, tg.dying = old.Load, old.dying
@@ -137,8 +163,7 @@ func (tg *Target) takeOver(old *Target) error {
 	return tg.Area.MoveTo(tg.Proc)
 }
 
-// threadOf gives what is known of a thread that runs in the address space; nil if
-// none with that number does.
+// threadOf finds a thread that runs in the address space by its number; nil if there is none.
 func (tg *Target) threadOf(tid int) *thread {
 	for _, q := range tg.Engine.Targets {
 		if q.addressSpace == tg.addressSpace && q.threads[tid] != nil {
@@ -148,8 +173,8 @@ func (tg *Target) threadOf(tid int) *thread {
 	return nil
 }
 
-// WithStopped is Process.WithStopped of the main, with the threads of the processes
-// that share its memory stopped, too, and given to fn.
+// WithStopped stops the threads of all processes that run in the address space, and calls fn with
+// them. See tracee.Process.WithStopped.
 func (tg *Target) WithStopped(ctx context.Context, fn func([]*tracee.Thread) error) error {
 	p := tg.main.Proc
 	return p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
@@ -157,8 +182,7 @@ func (tg *Target) WithStopped(ctx context.Context, fn func([]*tracee.Thread) err
 	})
 }
 
-// allStopped reports whether the threads that are stopped are all that run in
-// the target's memory.
+// allStopped reports whether stopped has all threads that run in the target's memory.
 func (tg *Target) allStopped(stopped []*tracee.Thread) bool {
 	n := len(tg.main.Proc.Threads())
 	for _, q := range tg.main.Proc.Sharers() {
@@ -167,9 +191,9 @@ func (tg *Target) allStopped(stopped []*tracee.Thread) bool {
 	return len(stopped) == n
 }
 
-// lateUnder finds a thread that could not be stopped and may go on under a jump
-// that is about to be written or taken out: one that waits there, or of which
-// nobody knows where it is as it gets no processor.
+// lateUnder returns an error if a thread that could not be stopped may continue under a jump that is
+// about to be written or removed. Such a thread waits there in the kernel, or its place isn't known
+// because it gets no processor.
 func (tg *Target) lateUnder(list []*Patch) error {
 	for _, t := range tg.main.Proc.AllLate() {
 		pc, ok := t.WaitsAt()

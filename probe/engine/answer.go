@@ -10,38 +10,38 @@ import (
 	"kprobe/symbols"
 )
 
-// What is answered while probes are planned
+// How stops are answered while probes are planned
 //
-// For a pattern that thousands of functions match it takes a moment to find the places, prove
-// them and plan their jumps. The target runs meanwhile, and a stop for a signal, a thread's
-// birth or a breakpoint must not wait for the end. So
+// If thousands of functions match a pattern, it takes seconds to find the places, prove them and
+// plan their jumps. The target runs meanwhile. A stop for a signal, a thread's birth or a breakpoint
+// must not wait until the plan is complete. So:
 //
-//   - what files tell is looked up before a thread is seized, or on another goroutine
-//     (prepare.go);
-//   - the planning code calls answer after each place and each function, and away for long
-//     indivisible work;
-//   - answers that would plan and write themselves are put off (Early): a program that was
-//     executed, a child that is followed, the loader's report of a library. A few others change
-//     the text in the middle of a plan nevertheless (a breakpoint where a call returns to, a
-//     jump that gives way to a fault). target.text shows that, and the plan is made again;
-//   - the text is written in one stop, in which nothing is looked up any more.
+//   - Questions that files can answer are answered before a thread is seized, or on another
+//     goroutine (prepare.go).
+//   - The planning code calls answer after each place and each function, and away for long
+//     indivisible work.
+//   - Stops whose handling would itself plan and write are put off (Early): for a program that was
+//     executed, a child that is followed, or the loader's report of a library. A few others change
+//     the text during a plan nevertheless: a breakpoint at a return address, or a jump that gives
+//     way to a fault. Each increments addressSpace.text, and then the plan is made again.
+//   - The text is written in one stop, in which no stop is answered.
 //
 // The same holds between Attach and Run, and from Run's end to Close.
 
-// answers is the state of what is answered in between.
+// answers is the state of answering stops during a plan.
 type answers struct {
-	Last  time.Time       // when it was looked at last
-	off   int             // depth of those who can't have it
-	Haste context.Context // of who is planning: nil is none
-	Asked func()          // for tests: answer was called; nil is nothing
+	Last  time.Time       // when stops were last answered
+	off   int             // if not 0, no stops are answered: the nesting of those who forbid it
+	Haste context.Context // the context of the current change; nil: none
+	Asked func()          // for tests: called by each Answer; nil: not
 }
 
-// answerEvery is how long a stop may wait while probes are planned, and how long is
-// answered at a time: threads that hit breakpoints without end get half of the time.
+// answerEvery is the longest time that a stop waits during planning, and also how long stops are
+// then answered. So threads that hit breakpoints without end get half of the time.
 const answerEvery = 500 * time.Microsecond
 
-// Answer answers stops that wait, and says whether who is planning should give up:
-// the error of its context.
+// Answer answers waiting stops. It returns an error if the current change should be given up: that
+// of its context.
 func (s *Engine) Answer() error {
 	if s.Answers.Asked != nil {
 		s.Answers.Asked()
@@ -55,8 +55,8 @@ func (s *Engine) Answer() error {
 	return errors.Join(err, s.hurried())
 }
 
-// answer is Engine.answer for who plans probes of the target: ErrGone where its
-// last process has ended meanwhile, and all that was known of it is forgotten.
+// answer is Engine.Answer during a change of the target. The error is tracee.ErrGone if the last
+// process of the address space has ended meanwhile.
 func (tg *Target) answer() error {
 	if err := tg.Engine.Answer(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (tg *Target) answer() error {
 	return tg.goneError()
 }
 
-// goneError is ErrGone if the address space is gone.
+// goneError returns tracee.ErrGone if the address space is gone, else nil.
 func (tg *Target) goneError() error {
 	if !tg.over {
 		return nil
@@ -72,7 +72,7 @@ func (tg *Target) goneError() error {
 	return fmt.Errorf("process %d: %w", tg.Proc.PID(), tracee.ErrGone)
 }
 
-// hurried is the error of the context of who is planning.
+// hurried is the error of the current change's context.
 func (s *Engine) hurried() error {
 	if s.Answers.Haste == nil {
 		return nil
@@ -80,8 +80,8 @@ func (s *Engine) hurried() error {
 	return s.Answers.Haste.Err()
 }
 
-// aside runs something that answers stops, in the midst of what may be an answer
-// itself.
+// aside runs f, which answers stops, unless that is forbidden. The code that is interrupted so may
+// itself handle a stop, so its hitState is kept.
 func (s *Engine) aside(f func() error) error {
 	if s.Answers.off > 0 {
 		return nil
@@ -95,7 +95,7 @@ func (s *Engine) aside(f func() error) error {
 	return err
 }
 
-// inHaste runs f, of which answer says when ctx is done.
+// inHaste runs f as a change with the context ctx: answer returns the error of ctx.
 func (s *Engine) inHaste(ctx context.Context, f func() error) error {
 	was := s.Answers.Haste
 	s.Answers.Haste = ctx
@@ -103,8 +103,8 @@ func (s *Engine) inHaste(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// away runs fn, which touches no state of the session, and answers stops
-// meanwhile. If who is planning should give up it doesn't wait for fn.
+// away runs fn on another goroutine and answers stops meanwhile. fn must not touch the session's
+// state. If the current change should be given up, away returns without waiting for fn.
 func away[T any](s *Engine, fn func() (T, error)) (T, error) {
 	type result struct {
 		v   T

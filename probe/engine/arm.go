@@ -23,30 +23,29 @@ import (
 //
 //   1. Memory for the copies is mapped (injected system calls).
 //   2. The copies are written there, where no thread is yet.
-//   3. Each site is entered in the journal, then in the fallback handler's table, so that whoever finds an int3 from here on also finds how to continue.
-//   4. The int3 is written over the instruction's first byte. A store of one byte is seen whole: a thread executes the old instruction or the int3. No thread is stopped for it. All are traced already, so none can meet an int3 that nobody answers.
+//   3. Each site is entered in the journal, then in the fallback handler's table. So recovery and the fallback handler know each int3 from its first moment on.
+//   4. The int3 is written over the instruction's first byte. A store of one byte is atomic: a thread executes either the old instruction or the int3. No thread is stopped for it. All threads are traced already, so no int3 goes unanswered.
 //
-// If any step fails, what was done is undone in reverse and the batch is not armed. A site is
-// removed in reverse order, too: first the byte; then the fallback handler's table marks it as
-// retired, because a thread may have trapped and not been seen yet; then the journal. Its copy
-// stays until no thread can be in it.
+// If a step fails, the steps before it are undone in reverse and the batch is not armed. A site is
+// removed in reverse order, too. First the text gets its byte back. Then the fallback handler's
+// table marks the site as retired, because a thread may have trapped and not been seen yet. Then
+// the journal entry is removed. The copy stays until no thread can be in it.
 
-// own is a breakpoint of kprobe's own that is to be written: for a hook, or, where
-// that is nil, for calls that return there.
+// own describes a breakpoint of kprobe's own that is to be written. Exactly one of hook, calls and
+// leaves says what it is for. If none is set, calls return there.
 type own struct {
 	assess.Place
 	hook *hook
-	// calls: calls are made there that return where another one lands. Without
-	// a hook and this calls return there.
+	// calls says that the instruction is a call whose return address has a breakpoint.
 	calls bool
-	// leaves is the return probe whose function is left there: outwards, by a jump
-	// to another function, where the jump is conditional if it is taken.
+	// leaves is the return probe whose function is left there. outwards says that it is left by a
+	// jump to another function; conditional says that only a taken jump leaves.
 	leaves                *Placed
 	outwards, conditional bool
 }
 
-// resolve finds the places of a definition in the target and proves them. named are those of
-// the change that it is part of.
+// resolve finds the places of a definition in the target and proves them. named collects the
+// places of all definitions of the same change.
 func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner.Request, error) {
 	if d.Kind == fetch.Watch {
 		return tg.resolveWatch(d, ev)
@@ -78,7 +77,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 		}
 	}
 	if err := mayHave(len(places)); err != nil {
-		return nil, err // before each of them is looked at
+		return nil, err // too many: none is examined
 	}
 	glob := d.Place.IsGlob()
 	defer litter(len(places))()
@@ -92,7 +91,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 	}
 	var out []planner.Request
 	var refused error
-	left := map[string]int{} // places, by why they are left out
+	left := map[string]int{} // number of places left out, by reason
 	var without assess.Partly
 	for i, w := range places {
 		if err := tg.answer(); err != nil {
@@ -112,6 +111,12 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 				if r.Many != "" {
 					left[r.Many]++
 				}
+				tg.Engine.Logf("%v", err)
+				continue
+			}
+			if inside := (*survey.BoundaryError)(nil); glob && errors.As(err, &inside) {
+				refused = err
+				left["their symbols are inside instructions"]++
 				tg.Engine.Logf("%v", err)
 				continue
 			}
@@ -139,7 +144,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 	return append(out, tg.resolveInlined(d, ev, places)...), nil
 }
 
-// place makes what is to be armed for a definition at one place.
+// place makes the requests of a definition at one place.
 func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Request, error) {
 	found, err := tg.assessor().Definition(d, w)
 	if err != nil {
@@ -199,8 +204,7 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 	return out, nil
 }
 
-// plainProgram is the program of the definition that was compiled last of those that fetch
-// nothing.
+// plainProgram keeps the last compiled program of a definition that fetches nothing.
 type plainProgram struct {
 	def  *fetch.Def
 	prog *fetch.Program
@@ -208,7 +212,7 @@ type plainProgram struct {
 
 // program compiles a definition for one of its places.
 func (tg *Target) program(d *fetch.Def, ev *Event, u *Handlers, w symbols.Site) (*fetch.Program, []*triggers.Trigger, error) {
-	// Where nothing is fetched it is the same everywhere, and of thousands of places once.
+	// A program that fetches nothing is the same at each place, so thousands of places share one.
 	same := u == nil && len(d.Args) == 0 && d.Filter == nil && len(tg.Engine.Triggers.List) == 0
 	if same && tg.plain.def == d {
 		return tg.plain.prog, nil, nil
@@ -225,19 +229,20 @@ func (tg *Target) program(d *fetch.Def, ev *Event, u *Handlers, w symbols.Site) 
 	return prog, list, err
 }
 
-// arm puts a batch in, or nothing of it.
+// arm arms all of a batch, or nothing.
 func (tg *Target) arm(ctx context.Context, ws []planner.Request) error {
 	return tg.change(ctx, &changeset{add: ws})
 }
 
-// armOwn puts a breakpoint of kprobe's own in.
+// armOwn arms a breakpoint of kprobe's own.
 func (tg *Target) armOwn(ctx context.Context, x own) error {
 	return tg.change(ctx, &changeset{own: []own{x}})
 }
 
-// makeWay takes jumps out that cover kprobe's own breakpoints. A return address
-// under a jump gets a return trampoline instead, unless something may unwind the stack: it
-// would find no way past one.
+// makeWay replaces jumps that cover places of kprobe's own breakpoints by breakpoints. If calls
+// return to an address under a jump, the jump stays and makeWay returns an error: the caller then
+// uses a return trampoline. But if an unwinder is mapped, the jump gives way here, too, because an
+// unwinder can't pass a return trampoline.
 func (tg *Target) makeWay(ctx context.Context, list []own) error {
 	for _, w := range list {
 		p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len))

@@ -14,8 +14,8 @@ import (
 	"kprobe/symbols"
 )
 
-// ArmDefs arms definitions in the target, or has them wait for its loader: all
-// or none.
+// ArmDefs arms definitions in the target: all or none. While the program is being loaded, and
+// if their libraries are not mapped, definitions wait.
 func (tg *Target) ArmDefs(ctx context.Context, defs []*Definition) error {
 	if tg.loads() {
 		for _, d := range defs {
@@ -33,13 +33,12 @@ func (tg *Target) ArmDefs(ctx context.Context, defs []*Definition) error {
 	return tg.armFound(ctx, defs, ws, wait)
 }
 
-// elsewhere is how often places are looked for again that were there no longer
-// when they were to be read or written.
+// elsewhere is how often places are resolved again because their library was unmapped between
+// resolving and writing.
 const elsewhere = 10
 
-// armFound arms the places that were found for definitions. Where the process has
-// unloaded a library meanwhile they are looked for once more: they may have to
-// wait for it.
+// armFound arms the places that were found for definitions. If the process has unloaded a library
+// meanwhile, the definitions are resolved again, and may have to wait for it.
 func (tg *Target) armFound(ctx context.Context, defs []*Definition, ws []planner.Request, wait []*pendingDef) error {
 	for again := 0; ; again++ {
 		err := tg.armResolved(ctx, ws, wait)
@@ -55,8 +54,8 @@ func (tg *Target) armFound(ctx context.Context, defs []*Definition, ws []planner
 	}
 }
 
-// blamed is an error of arming with the definition at fault, if one is: mostly it is the process
-// or the machine that stands in the way.
+// blamed adds the definition at fault to an error of arming. If none is, err is returned as it is:
+// most such errors are due to the process or the machine.
 func blamed(err error, ws []planner.Request) error {
 	var known *assess.DefError
 	var refused *survey.RefusedError
@@ -71,9 +70,9 @@ func blamed(err error, ws []planner.Request) error {
 	return err
 }
 
-// moved reports whether an error may come of a file that the process has unmapped
-// since its places were looked for, and maybe mapped again at the same addresses.
-// A program that was executed meanwhile is another matter.
+// moved reports whether the cause of an error may be that the process has unmapped a file since its
+// places were resolved; it may have mapped the file again at the same addresses. It is false if the
+// process has executed a program.
 func (tg *Target) moved(ctx context.Context, err error) bool {
 	moved := errors.Is(err, unix.EIO) || errors.Is(err, unix.EFAULT)
 	if !moved {
@@ -83,7 +82,7 @@ func (tg *Target) moved(ctx context.Context, err error) bool {
 	return moved && !tg.Proc.Executed(ctx)
 }
 
-// armResolved arms places, and has the definitions wait that have none yet.
+// armResolved arms places, and makes the definitions in wait, which have none yet, wait.
 func (tg *Target) armResolved(ctx context.Context, ws []planner.Request, wait []*pendingDef) error {
 	if err := tg.arm(ctx, ws); err != nil {
 		return err
@@ -94,14 +93,13 @@ func (tg *Target) armResolved(ctx context.Context, ws []planner.Request, wait []
 	}
 	tg.watchLibraries(ctx)
 	if len(wait) > 0 && tg.awaited.libs != nil {
-		tg.atList(tg.awaited.libs) // it may have come meanwhile
+		tg.atList(tg.awaited.libs) // the library may have been loaded meanwhile
 	}
 	return nil
 }
 
-// resolveAll finds and proves the places of definitions, and tells which have to
-// wait for their library. One that goes while its code is read is looked for once
-// more.
+// resolveAll finds and proves the places of definitions. wait are the definitions that must wait
+// for their library. If a library is unmapped while its code is read, all are resolved again.
 func (tg *Target) resolveAll(ctx context.Context, defs []*Definition) (all []planner.Request, wait []*pendingDef, err error) {
 	for again := 0; ; again++ {
 		all, wait, err = tg.resolveEach(ctx, defs)
@@ -133,8 +131,8 @@ func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []pl
 	return all, wait, nil
 }
 
-// resolveNow resolves a definition, asking the resolvers of IFUNCs that the
-// process has not used yet.
+// resolveNow resolves a definition. It calls the resolvers of IFUNCs that the process has not bound
+// yet, by injected calls.
 func (tg *Target) resolveNow(ctx context.Context, d *Definition, named namedPlaces) ([]planner.Request, error) {
 	for range 1024 {
 		ws, err := tg.resolve(d.Def, d.Ev, named)

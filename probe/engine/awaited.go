@@ -7,49 +7,49 @@ import (
 	"kprobe/symbols"
 )
 
-// awaited is what an address space lacks and may get: definitions that wait until their
-// file is mapped, and probes whose library was unloaded.
+// awaited is what may be armed when the address space maps more files: definitions that wait for
+// their file, and probes whose library was unloaded.
 type awaited struct {
 	defs []*pendingDef
-	gone map[*Placed]bool
-	libs *libraries // the watch on the loader; nil: none
+	gone map[*Placed]bool // probes whose library was unloaded
+	libs *libraries       // the watch on the loader; nil: none
 }
 
 // pendingDef is a definition that waits for its file.
 type pendingDef struct {
 	*Definition
-	err  error // why it could not be armed when it was last tried
-	said bool  // the user was told
-	// more says that it is armed, and has places yet to come, in another copy of
-	// its library.
+	err  error // of the last attempt to arm it
+	said bool  // the user was told err
+	// more says that it is armed in one copy of its library, and waits for another copy.
 	more bool
-	// constructor is where it waits for the library's thread-local blocks.
+	// constructor is the address of the library's first constructor, where it waits for
+	// thread-local blocks; 0: it doesn't.
 	constructor symbols.Addr
 }
 
-// any reports whether a library that comes may bring places.
+// any reports whether a library that is loaded may bring places.
 func (a *awaited) any() bool { return len(a.defs)+len(a.gone) > 0 }
 
-// anyGlob reports whether a pattern waits: nobody has counted its places.
+// anyGlob reports whether a pattern waits, whose number of places isn't known.
 func (a *awaited) anyGlob() bool {
 	return slices.ContainsFunc(a.defs, func(p *pendingDef) bool { return p.Def.Place.IsGlob() })
 }
 
 func (a *awaited) add(p ...*pendingDef) { a.defs = append(a.defs, p...) }
 
-// take gives the definitions that wait, and has none wait any more.
+// take empties the list of waiting definitions and returns it.
 func (a *awaited) take() []*pendingDef {
 	list := a.defs
 	a.defs = nil
 	return list
 }
 
-// remove has definitions wait no longer.
+// remove removes definitions from the waiting ones.
 func (a *awaited) remove(goes map[defKey]bool) {
 	a.defs = slices.DeleteFunc(a.defs, func(p *pendingDef) bool { return goes[p.key()] })
 }
 
-// goneOf gives the places of definitions that are gone.
+// goneOf lists the probes of the given definitions whose library was unloaded.
 func (a *awaited) goneOf(defs map[defKey]bool) (gone []*Placed) {
 	for p := range a.gone {
 		if defs[p.key()] {
@@ -59,7 +59,7 @@ func (a *awaited) goneOf(defs map[defKey]bool) (gone []*Placed) {
 	return gone
 }
 
-// lost notes a place whose library was unloaded.
+// lost notes a probe whose library was unloaded.
 func (a *awaited) lost(p *Placed) {
 	if a.gone == nil {
 		a.gone = map[*Placed]bool{}
@@ -67,7 +67,7 @@ func (a *awaited) lost(p *Placed) {
 	a.gone[p] = true
 }
 
-// definitions are those that wait.
+// definitions lists the waiting definitions.
 func (a *awaited) definitions() []*Definition {
 	out := make([]*Definition, len(a.defs))
 	for i, p := range a.defs {
@@ -76,7 +76,7 @@ func (a *awaited) definitions() []*Definition {
 	return out
 }
 
-// keys is the set of the definitions that wait.
+// keys is the set of the waiting definitions.
 func (a *awaited) keys() map[defKey]bool {
 	out := make(map[defKey]bool, len(a.defs))
 	for _, p := range a.defs {
@@ -85,8 +85,8 @@ func (a *awaited) keys() map[defKey]bool {
 	return out
 }
 
-// unseen are the definitions that wait and have no place by which they are seen: none is
-// armed, and none was there before its library was unloaded.
+// unseen lists the waiting definitions that have never had a place in this address space: no place
+// is armed, and none was before its library was unloaded.
 func (a *awaited) unseen() (list []*Definition) {
 	gone := make(map[defKey]bool, len(a.gone))
 	for p := range a.gone {
@@ -100,5 +100,5 @@ func (a *awaited) unseen() (list []*Definition) {
 	return list
 }
 
-// goneByDef gives the places that definitions had.
+// goneByDef groups the probes whose library was unloaded by definition.
 func (a *awaited) goneByDef() map[defKey][]*Placed { return byDef(maps.Keys(a.gone)) }

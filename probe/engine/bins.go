@@ -8,12 +8,12 @@ import (
 
 // Hits that are counted by a number
 //
-// A session whose sink only wants to know how a number is spread (Options.Bin) has the
-// detours count, in rows of the memory file (ring.Bins). A probe has its row for as long
-// as it has its id; what it has counted stays with its event.
+// If a session's sink needs only the distribution of a number (Options.Bin), the detours count
+// hits in rows of the memory file (ring.Bins). A probe has its row as long as it has its number.
+// After that its counts stay with its event.
 
-// rows is how many rows of bins a memory file of the session has: those of the first
-// probes are used, the others record.
+// rows is the number of rows in a memory file of the session. Probes that get none record their
+// hits.
 func (s *Engine) rows() int {
 	if s.Opts.Bin == nil {
 		return 0
@@ -28,7 +28,8 @@ type placedBins struct {
 	off int64
 }
 
-// giveRow gives a probe that is to have one a row. t.mu is held.
+// giveRow assigns a row to a probe if its hits can be counted by a number and a row is free. t.mu
+// is held.
 func (t *Feed) giveRow(p *Placed) {
 	p.bins = nil
 	if t.engine.Opts.Bin == nil || p.user != nil || !t.engine.records(p.user) || t.engine.timed() || len(p.triggers) > 0 {
@@ -49,8 +50,8 @@ func (t *Feed) giveRow(p *Placed) {
 	p.bins = &placedBins{*bin, row, t.File.Layout.RowOff(row)}
 }
 
-// takeRow has the event keep what a probe has counted, and takes its row back. No detour
-// counts in it any more. t.mu is held.
+// takeRow adds a probe's counts to those of its event, and frees its row. No detour uses the row
+// any more. t.mu is held.
 func (t *Feed) takeRow(p *Placed) {
 	if p.bins == nil {
 		return
@@ -68,7 +69,7 @@ func (p *Placed) detourBins() *detour.Bins {
 	return &detour.Bins{Arg: p.bins.Arg, Form: p.bins.Form, Shift: p.bins.Shift, Row: p.bins.off}
 }
 
-// binsKey tells what is counted apart.
+// binsKey identifies a distribution: probes with the same key are counted together.
 type binsKey struct {
 	fn, arg string
 	bin     results.Bin
@@ -82,7 +83,7 @@ func (p *Placed) binsKey() binsKey {
 	return k
 }
 
-// keepBins keeps the counts of a probe that goes.
+// keepBins keeps the counts of a probe that is removed.
 func (e *Event) keepBins(p *Placed, b *ring.Bins) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +101,7 @@ func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
 	(*to)[k].Add(b)
 }
 
-// Binned gives what was counted by Options.Bin until now, in no order.
+// Binned returns what was counted by Options.Bin until now, in no particular order.
 func (s *Engine) Binned() []results.Bins {
 	var out []results.Bins
 	s.Events.held(func(all []*Event) {
@@ -117,7 +118,7 @@ func (s *Engine) Binned() []results.Bins {
 	return out
 }
 
-// addBins adds what the event has counted, and gives the event of that name before it.
+// addBins adds the event's counts to sum, and returns the removed event of the same name; nil: none.
 func (e *Event) addBins(sum *map[binsKey]*ring.Bins) (before *Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

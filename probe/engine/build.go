@@ -17,29 +17,29 @@ import (
 
 // How a plan is built
 //
-// Everything that a plan needs is put into the target's memory, where nothing leads yet: code
-// that detours share, the instances of return probes, detours, and the copies of instructions
-// that will be breakpoints. The fallback handler's table and handlers get the corresponding
-// entries. No byte of the text changes. After an error, memory may be left behind, which the
-// next plan uses, or which is unmapped with the last of its kind.
+// Everything that a plan needs is written to the target's memory, where nothing leads to it yet:
+// code that detours share, the instances of return probes, detours, and the copies of instructions
+// that will be breakpoints. The fallback handler's table gets entries for them, and the program's
+// signals get fallback handlers. No byte of the text changes. An error may leave memory mapped: the
+// next plan uses it, or it is unmapped together with other memory of its kind.
 
-// batch is a change as it was planned. It stays as it is.
+// batch is a planned change. It is never modified.
 type batch struct {
 	*planner.Plan
-	patches []*Patch         // its jumps
-	out     *outgoing        // what makes way
-	drop    map[*Placed]bool // the probes that go
-	fresh   []*Placed        // those that come
+	patches []*Patch         // the plan's jumps
+	out     *outgoing        // the patches that give way
+	drop    map[*Placed]bool // probes to be removed
+	fresh   []*Placed        // new probes
 	own     []own            // breakpoints of kprobe's own
 }
 
-// built is a plan whose code is there.
+// built is a batch whose code is in the target.
 type built struct {
 	*batch
-	sites []*Site // of the breakpoints that come
+	sites []*Site // sites of the new breakpoints
 }
 
-// places are where breakpoints are to be.
+// places are the places of all breakpoints in the plan, and of kprobe's own.
 func (b *batch) places() []*assess.Place {
 	out := make([]*assess.Place, 0, len(b.Traps)+len(b.own))
 	for _, w := range b.Traps {
@@ -51,8 +51,8 @@ func (b *batch) places() []*assess.Place {
 	return out
 }
 
-// build puts what a plan needs into the target. The error is *takenError if the
-// program was there first.
+// build writes a plan's code to the target. The error is a *takenError if the program has mapped
+// memory where the plan wanted to, and errText if the text has changed since the plan was made.
 func (tg *Target) build(ctx context.Context, b *batch) (*built, error) {
 	out := &built{batch: b}
 	if err := tg.layAll(ctx, out); err != nil {
@@ -89,13 +89,8 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 			return err
 		}
 	}
-	for _, p := range b.patches {
-		if err := tg.answer(); err != nil {
-			return err
-		}
-		if err := tg.writeStages(p); err != nil {
-			return err
-		}
+	if err := tg.writeDetours(b.patches, b.Memory); err != nil {
+		return err
 	}
 	if err := tg.layTraps(ctx, b); err != nil {
 		return err
@@ -106,41 +101,13 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 	return nil
 }
 
-// mapPlanned maps memory where a plan wants it.
+// mapPlanned maps a range for a plan. The error is a *takenError if something is mapped there.
 func (tg *Target) mapPlanned(ctx context.Context, r plan.Range) (*memory.Arena, error) {
 	pc, err := tg.Area.Code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
 	if errors.Is(err, unix.EEXIST) {
 		return nil, &takenError{r}
 	}
 	return pc, err
-}
-
-func (tg *Target) writeStages(p *Patch) error {
-	if p.island != nil {
-		if err := tg.writeStages(p.island); err != nil {
-			return err
-		}
-	}
-	if len(p.Stages) == 0 {
-		return nil
-	}
-	base := p.Stages[0].Base
-	last := p.Stages[len(p.Stages)-1]
-	text := make([]byte, int(last.Base-base)+last.Size)
-	for i := range text {
-		text[i] = breakpoint
-	}
-	for _, s := range p.Stages {
-		copy(text[s.Base-base:], s.Text)
-		s.Text = nil
-		if s.Trampolines != nil {
-			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.Size))
-		}
-	}
-	if err := tg.Proc.WriteMemory(text, base); err != nil {
-		return fmt.Errorf("write a detour: %w", err)
-	}
-	return nil
 }
 
 // layTraps makes the sites of a plan's breakpoints and writes their copies.
@@ -168,7 +135,7 @@ func (tg *Target) layTraps(ctx context.Context, b *built) error {
 	return tg.takeTraps(ctx)
 }
 
-// takeTraps sees that the target's threads take SIGTRAP.
+// takeTraps unblocks SIGTRAP in the target's threads, before the first breakpoint.
 func (tg *Target) takeTraps(ctx context.Context) error {
 	if tg.openTraps {
 		return nil
@@ -180,7 +147,7 @@ func (tg *Target) takeTraps(ctx context.Context) error {
 	return nil
 }
 
-// discardAll takes the sites of a change that has failed out again.
+// discardAll removes the sites of a failed change.
 func (tg *Target) discardAll(list []*Site) {
 	for _, st := range slices.Backward(list) {
 		tg.discardUnused(st)

@@ -13,17 +13,16 @@ import (
 
 // How handlers are called
 //
-// All run on the tracer's thread while the thread that hit the probe is
-// stopped. A handler gets a copy of the thread's registers. When it returns,
-// what it changed becomes the thread's, and the next handler at that place sees
-// it; when it panics the copy is dropped and the thread goes on as it was.
+// Handlers run on the tracer's thread while the thread that hit the probe is stopped. A handler gets
+// a copy of the thread's registers. When it returns, the copy is written to the thread, and the next
+// handler at that place sees it. If it panics, the copy is dropped and the thread continues with its
+// own registers.
 //
-// A hit, in order: pre handlers, in order of registration, until one skips the
-// instruction; the instruction in its copy; fault handlers, if it faults, or post
-// handlers (posthandler.go).
+// The order at a hit is: pre handlers, in order of registration, until one skips the instruction;
+// the instruction in its copy; fault handlers if it faults, else post handlers (posthandler.go).
 
-// callHandler runs a handler over the registers of the thread at hand, whose program
-// is at ip; ok is false if it panicked.
+// callHandler calls a handler as f. r are the registers that the handler sees. ok is false if it
+// panicked.
 func (s *Engine) callHandler(p *Placed, name string, r *regs.Regs, f func()) (ok bool) {
 	defer func() {
 		s.Handling = false
@@ -38,8 +37,7 @@ func (s *Engine) callHandler(p *Placed, name string, r *regs.Regs, f func()) (ok
 	return true
 }
 
-// handlerFailed ends the run with the error of a handler, and switches its
-// probe off.
+// handlerFailed switches a handler's probe off and ends the run with the handler's error.
 func (s *Engine) handlerFailed(err error, ev *Event) {
 	ev.turn(false)
 	if s.Fatal == nil {
@@ -48,8 +46,7 @@ func (s *Engine) handlerFailed(err error, ev *Event) {
 	s.endRun()
 }
 
-// apply makes what a handler changed the thread's, but for the instruction
-// pointer.
+// apply writes a handler's registers to the thread, except the instruction pointer.
 func (s *Engine) apply(r *regs.Regs) {
 	live, err := s.at.t.Regs()
 	if err != nil {
@@ -68,7 +65,7 @@ func (s *Engine) apply(r *regs.Regs) {
 	s.regs.IP = at
 }
 
-// jump leads the thread to where a handler has set its instruction pointer.
+// jump continues the thread at the instruction pointer that a handler has set.
 func (s *Engine) jump(r *regs.Regs) {
 	live, err := s.at.t.Regs()
 	if err != nil {
@@ -94,7 +91,7 @@ func (s *Engine) preHandler(p *Placed) {
 	if u.Pre != nil || u.Call != nil {
 		r = s.newRegs(p)
 	}
-	if r == nil { // nothing to call, or the thread is gone
+	if r == nil { // there is no handler to call, or the thread is gone
 		count(ring.CounterHits)
 		return
 	}
@@ -120,8 +117,8 @@ func (s *Engine) preHandler(p *Placed) {
 	}
 }
 
-// faultHandlers offers a fault of a site's instruction to the handlers of its
-// probes. before are the registers at the instruction.
+// faultHandlers offers a fault of a site's instruction to the fault handlers of its probes. before
+// are the registers at the instruction. handled is true if a handler has handled it.
 func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.PtraceRegs, si *tracee.Siginfo) (v tracee.Verdict, handled bool) {
 	for _, list := range [][]*Placed{st.probes, st.returns} {
 		for _, p := range list {
@@ -154,7 +151,7 @@ func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.Pt
 			if err != nil {
 				return tracee.Resume, true // gone
 			}
-			// It meets the breakpoint again, which knows it for the same hit.
+			// The thread meets the breakpoint again, and it is recognised as the same hit.
 			live.Rip = uint64(st.Addr)
 			th.fault(st, live, false)
 			return tracee.Resume, true
@@ -163,8 +160,8 @@ func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.Pt
 	return tracee.Deliver, false
 }
 
-// entryHandler begins an instance of a Kretprobe, and reports whether its call
-// is not to be followed.
+// entryHandler begins an instance of a Kretprobe and calls its entry handler. skip says that the
+// call is not to be followed.
 func (s *Engine) entryHandler(p *Placed, in *Instance) (skip bool) {
 	u := p.user
 	in.User = u.Follow(in.User, in)
@@ -182,7 +179,7 @@ func (s *Engine) entryHandler(p *Placed, in *Instance) (skip bool) {
 	return skip
 }
 
-// returnHandler ends an instance of a Kretprobe.
+// returnHandler ends an instance of a Kretprobe and calls its handler.
 func (s *Engine) returnHandler(in *Instance) {
 	p := in.Probe
 	if s.Stopping || p.removed || in.User == nil {
@@ -206,7 +203,7 @@ func (s *Engine) returnHandler(in *Instance) {
 	}
 }
 
-// newRegs is what a handler of a probe sees; nil if the thread is gone.
+// newRegs makes the registers that a handler of a probe sees; nil if the thread is gone.
 func (s *Engine) newRegs(p *Placed) *regs.Regs { return s.newRegsOf(s.regsOf(p)) }
 
 func (s *Engine) newRegsOf(of regs.Of) *regs.Regs {
@@ -219,7 +216,7 @@ func (s *Engine) newRegsOf(of regs.Of) *regs.Regs {
 	return regs.New(r, of)
 }
 
-// regsOf is what a handler of a probe sees besides registers.
+// regsOf is what a handler of a probe can ask besides the registers.
 func (s *Engine) regsOf(p *Placed) regs.Of {
 	m := p.Where.Module
 	return regs.Of{

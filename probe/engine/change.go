@@ -15,34 +15,35 @@ import (
 
 // How the set of probes of a running target changes
 //
-// Places that come and go may share a function, an address, or the bytes of a jump with places
-// that stay. Everything that a change touches is planned together: the probes that come, and
-// those that stay and whose jumps or breakpoints are in the way of a better plan. All of that
-// happens while the target runs: names, proofs, plans, copies, detours. Then, in one stop:
+// Places that are added or removed may share a function, an address, or the bytes of a jump with
+// places of probes that stay. Everything that a change touches is planned together: the probes
+// that are added, and the probes that stay but whose jumps or breakpoints are in the way of a
+// better plan. Names, proofs, plans, copies and detours are made while the target runs. Then, in
+// one stop:
 //
-//   1. The jumps and breakpoints that make way get their bytes back.
+//   1. The outgoing jumps and breakpoints give way: the text gets its original bytes back.
 //   2. Threads under the new jumps are moved, and the new jumps and breakpoints are written.
 //
-// So a probe that stays misses no hit and takes none twice: a thread is in the old one's code
-// or in the new one's, and both count under the same number. Threads in the old code run on
-// through it (retire.go). If nothing has to make way, breakpoints are written without a stop.
+// A probe that stays misses no hit and counts none twice: a thread is in the old patch's code or
+// in the new one's, and both count under the same probe number. Threads in the old code run on
+// through it (retire.go). If no patch has to give way, breakpoints are written without a stop.
 
-// changeset is what is to be changed.
+// changeset describes a change.
 type changeset struct {
-	add  []planner.Request
-	own  []own
-	drop map[*Placed]bool
-	// The rest is found out by change.
-	fresh []*Placed    // the probes of add that come
-	out   *outgoing    // what makes way
-	avoid []plan.Range // where memory could not be mapped, though it seemed free
+	add  []planner.Request // to be armed
+	own  []own             // breakpoints of kprobe's own, to be armed
+	drop map[*Placed]bool  // probes to be removed
+	// change fills in the rest.
+	fresh []*Placed    // the probes of add that are new
+	out   *outgoing    // the patches that give way
+	avoid []plan.Range // ranges in which mapping failed although they seemed free
 }
 
-// outgoing is what makes way in a change.
+// outgoing is the set of patches that a change takes out of the text.
 type outgoing struct {
-	patches []*Patch
-	sites   []*Site
-	stay    map[*Placed]bool // probes that were in them and are armed anew
+	patches []*Patch         // jumps
+	sites   []*Site          // breakpoints
+	stay    map[*Placed]bool // their probes that stay, and are armed anew
 	isPatch map[*Patch]bool
 	isSite  map[*Site]bool
 }
@@ -54,17 +55,18 @@ func newOutgoing() *outgoing {
 func (o *outgoing) addPatch(p *Patch) { o.patches, o.isPatch[p] = append(o.patches, p), true }
 func (o *outgoing) addSite(st *Site)  { o.sites, o.isSite[st] = append(o.sites, st), true }
 
-// hasSite reports whether a site makes way.
+// hasSite reports whether a site's breakpoint gives way.
 func (o *outgoing) hasSite(st *Site) bool { return o.isSite[st] }
 
-// hasPatch reports whether a jump makes way.
+// hasPatch reports whether a jump gives way.
 func (o *outgoing) hasPatch(p *Patch) bool { return o.isPatch[p] }
 
-// nearby is how far from a probe that goes another may stand that could not be
-// a jump because of it: a jump covers at most two long instructions.
+// nearby is the distance in bytes within which a removed probe may have kept another probe from
+// being a jump: a jump covers at most two instructions of maximum length.
 const nearby = 2 * maxInsn
 
-// change carries a change out. On an error the target is as it was before.
+// change carries out a change in the main target of the address space. On an error the target is
+// as it was before.
 func (tg *Target) change(ctx context.Context, c *changeset) error {
 	tg = tg.main
 	if len(c.add)+len(c.own)+len(c.drop) == 0 {
@@ -84,14 +86,15 @@ func (tg *Target) change(ctx context.Context, c *changeset) error {
 	return err
 }
 
-// changeText is change with a context that doesn't end: what is begun is finished
-// or undone, both of which take injected calls. Only while it is planned it is
-// given up when answer says so.
+// changeText is change with a context that doesn't end: a change that has begun to write is
+// finished or undone, and both need injected calls. Only planning may be interrupted, by an
+// error of answer.
 func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	if err := tg.ensureArea(ctx, max(len(c.add), tg.mayCome())); err != nil {
 		return err
 	}
 	tg.discardStuck()
+	tg.dropLandings(c)
 	if c.fresh, err = tg.enroll(c.add); err != nil {
 		return err
 	}
@@ -134,21 +137,22 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	}
 }
 
-// errText says that the text was changed while a plan was made, which is of
-// another state then.
+// errText says that the text has changed since the plan was made. The plan is made again.
 var errText = errors.New("the text has changed")
 
-// takenError says that the program has mapped memory where a plan had found none.
+// takenError says that the program has mapped memory in a range that was free when the plan was
+// made.
 type takenError struct{ plan.Range }
 
 func (e *takenError) Error() string {
 	return fmt.Sprintf("the program has mapped memory at %v", symbols.Addr(e.Lo))
 }
 
-// disturbed is how often a plan is made with stops being answered meanwhile.
+// disturbed is how many attempts at a plan answer stops of the target meanwhile. Answering a stop
+// may change the text, so later attempts leave stops unanswered until the plan is committed.
 const disturbed = 3
 
-// exchange carries a change out. On an error the target is as it was before.
+// exchange plans, builds and commits a change. On an error the target is as it was before.
 func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	ws := c.requests(tg)
 	if err := tg.learn(ws); err != nil {
@@ -158,6 +162,8 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	if err != nil {
 		return err
 	}
+	tg.building = true
+	defer func() { tg.building = false }()
 	built, err := tg.build(ctx, planned)
 	if err != nil {
 		return err
@@ -165,7 +171,8 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	return tg.commit(ctx, built)
 }
 
-// plan plans a change: what comes, and what stays of what makes way for it.
+// plan plans the requests ws of a change: those that are new, and those of outgoing patches that
+// are armed anew.
 func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
 	defer tg.readAhead(len(ws))()
 	for _, w := range ws {
@@ -186,7 +193,7 @@ func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
 	return b, nil
 }
 
-// enroll gives the probes of a batch that have no number theirs.
+// enroll assigns numbers to the probes of a batch that have none, and returns these probes.
 func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 	is := map[*Placed]bool{}
 	comes := func(w planner.Request) bool { return PlacedOf(w).feed == nil || PlacedOf(w).removed }
@@ -216,14 +223,20 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 	return fresh, nil
 }
 
-// dismiss takes back the numbers of probes that were never armed. One whose jump
-// could not be taken out again keeps its, switched off.
+// dismiss frees the numbers of probes whose arming failed. A probe whose jump could not be taken
+// out again keeps its number, and is switched off.
 func (tg *Target) dismiss(fresh []*Placed) {
-	inText := map[*Placed]bool{}
+	inText := make(map[*Placed]bool, len(fresh))
+	for _, p := range fresh {
+		inText[p] = false
+	}
 	for _, q := range tg.Patches.List {
-		if q.Armed {
-			for _, p := range q.Probes() {
-				inText[p] = true
+		if !q.Armed || len(fresh) == 0 {
+			continue
+		}
+		for _, w := range q.Wants {
+			if _, is := inText[PlacedOf(w)]; is {
+				inText[PlacedOf(w)] = true
 			}
 		}
 	}
@@ -237,9 +250,9 @@ func (tg *Target) dismiss(fresh []*Placed) {
 	}
 }
 
-// affected finds what makes way for a change: jumps that cover places of it,
-// jumps and breakpoints of the probes that go, breakpoints beside them, and
-// all that the probes in those have elsewhere.
+// affected finds the patches that give way for a change: jumps that cover places of the change,
+// jumps and breakpoints of the probes that are removed or lost, breakpoints near the removed ones,
+// and all other patches of the probes found so.
 func (tg *Target) affected(c *changeset) *outgoing {
 	f := tg.newFinder()
 	for p := range c.drop {
@@ -266,22 +279,22 @@ func (tg *Target) affected(c *changeset) *outgoing {
 	return f.out
 }
 
-// finder collects what a change touches.
+// finder collects the patches and probes that a change touches.
 type finder struct {
 	tg   *Target
 	out  *outgoing
 	seen map[*Placed]bool
 }
 
-// newFinder begins to find what a change takes out.
+// newFinder returns an empty finder.
 func (tg *Target) newFinder() *finder {
 	return &finder{tg: tg, out: newOutgoing(), seen: map[*Placed]bool{}}
 }
 
-// place adds what is at a place.
+// place adds the jumps that cover a place's instruction, and the breakpoint on it.
 func (f *finder) place(w *assess.Place) {
 	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
-	// A jump is behind the endbr64 that is its place.
+	// If the instruction is an endbr64, the jump begins at the byte behind it.
 	for _, p := range f.tg.Patches.pages.Near(lo, lo+behind+1) {
 		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.Plan.AllSites(), lo)) {
 			f.patch(p)
@@ -315,8 +328,8 @@ func (f *finder) patch(p *Patch) {
 	}
 }
 
-// site adds a breakpoint. One that kprobe itself needs, or where calls return
-// to, or that leads into an exit's detour, stays what it is.
+// site adds a breakpoint and the probes on it. A breakpoint that kprobe itself needs (Site.own)
+// stays in the text; only its probes are added.
 func (f *finder) site(st *Site) {
 	if st == nil || !st.Armed || f.out.hasSite(st) {
 		return
@@ -331,7 +344,8 @@ func (f *finder) site(st *Site) {
 	}
 }
 
-// requests lists what is to be armed: what stays of what makes way, and what comes.
+// requests lists what is to be armed: the places of outgoing patches whose probes stay, then the
+// new places.
 func (c *changeset) requests(tg *Target) []planner.Request {
 	if stay := c.out.wants(tg); len(stay) > 0 {
 		return append(stay, c.add...)
@@ -339,8 +353,8 @@ func (c *changeset) requests(tg *Target) []planner.Request {
 	return slices.Clip(c.add)
 }
 
-// wants lists what is to be armed anew, in the order in which it was added:
-// all places of the probes that stay, but those at breakpoints that stay.
+// wants lists what is to be armed anew: all places of the probes that stay, except places whose
+// breakpoints stay. The order is that in which the probes were added.
 func (o *outgoing) wants(tg *Target) []planner.Request {
 	var out []planner.Request
 	for p := range o.stay {
@@ -354,7 +368,7 @@ func (o *outgoing) wants(tg *Target) []planner.Request {
 	return out
 }
 
-// hangsOn reports whether a probe is at a breakpoint that stays.
+// hangsOn reports whether a site's breakpoint stays in the text and serves the probe.
 func (tg *Target) hangsOn(st *Site, p *Placed, o *outgoing) bool {
 	return st != nil && !o.hasSite(st) && st.Armed &&
 		(slices.Contains(st.probes, p) || slices.Contains(st.returns, p) || slices.Contains(st.exits, p))

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock reads CLOCK_MONOTONIC without a system call: the runtime's monotonic
-// clock is the same clock with another zero, found once.
+// clock reads CLOCK_MONOTONIC without a system call. The Go runtime's monotonic clock is the same
+// clock with another zero; the difference is found once.
 type clock struct {
 	base   time.Time
-	offset uint64
+	offset uint64 // CLOCK_MONOTONIC at base, in nanoseconds; 0 if it can't be read
 }
 
-// NewClock finds the zero of CLOCK_MONOTONIC.
+// NewClock makes a clock.
 func NewClock() clock {
 	var ts unix.Timespec
 	base := time.Now()

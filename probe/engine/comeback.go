@@ -15,9 +15,9 @@ import (
 	"kprobe/symbols"
 )
 
-// comeBack seizes the process's threads again if it was let go of, and sees that it can be
-// changed. Errors are those of tracee.Process.Rejoin, and it is let go of still; and
-// errInterrupted, and it is traced.
+// comeBack makes the process ready for a change: it seizes the threads again if the process was let
+// go of, and waits until no signal handler will return into kprobe's code. After an error of
+// tracee.Process.Rejoin the process is still let go of. After ErrInterrupted it is traced.
 func (tg *Target) comeBack(ctx context.Context) error {
 	tg = tg.main
 	came := tg.unattended.letGo
@@ -43,7 +43,8 @@ func (tg *Target) comeBack(ctx context.Context) error {
 	return nil
 }
 
-// seizeAgain is comeBack of who changes nothing, or takes everything out.
+// seizeAgain seizes the threads again and no more. It is enough if nothing changes or everything is
+// removed.
 func (tg *Target) seizeAgain(ctx context.Context) error {
 	if err := tg.Proc.Rejoin(ctx); err != nil {
 		return err
@@ -60,12 +61,13 @@ func (tg *Target) seizeAgain(ctx context.Context) error {
 	return nil
 }
 
-// ErrInterrupted says that a handler of a signal will return into a detour.
+// ErrInterrupted says that a signal handler will return into a detour, so no probe can be changed
+// now.
 var ErrInterrupted = errors.New("a handler of a signal has interrupted a probe in it, and doesn't return: try again")
 
-// settle waits, before a change of a process that was seized again, until no handler of a
-// signal will return into code of kprobe's, and no thread is in a fallback handler: signals
-// are held since, so none will be again. The error is errInterrupted.
+// settle waits until no signal handler will return into kprobe's code, and no thread is in a
+// fallback handler. It is needed before a change of a process that was seized again. Signals are
+// held since then, so this stays true. The error is ErrInterrupted if it takes too long.
 func (tg *Target) settle(ctx context.Context) error {
 	if !tg.unattended.open {
 		return nil
@@ -110,7 +112,8 @@ func (s *Engine) comeBackAll(ctx context.Context) error {
 	return nil
 }
 
-// Changing runs fn on the tracer's thread with all processes traced.
+// Changing runs fn on the tracer's thread, with all processes traced and ready for a change. The
+// error is ErrClosed if the session is closed.
 func (s *Engine) Changing(ctx context.Context, fn func() error) error {
 	return s.Tracer.Do(func() error {
 		if s.Closed {
@@ -129,7 +132,7 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 	p := old.Proc
 	var b [1]byte
 	if p.Ended() || errors.Is(p.Peek(b[:], old.asLetGo().at), unix.ESRCH) {
-		return // it ends, or has: that is seen at a later look
+		return // it is ending or has ended, which a later check notices
 	}
 	p.Replaced()
 	if err := p.Rejoin(ctx); err != nil {
@@ -156,9 +159,9 @@ func (s *Engine) executedMeanwhile(ctx context.Context, old *Target) {
 	}
 }
 
-// SayUnarmed says why the definitions aren't armed in a program that a process has executed.
-// It is no warning where the process has ended, or has executed another program: its end is
-// seen at the next look, and the next program is armed.
+// SayUnarmed reports why the definitions aren't armed in a program that a process has executed. It
+// only logs it if the process has ended or executed another program: the end is noticed at the next
+// check, and the other program is armed.
 func (s *Engine) SayUnarmed(pid int, err error) {
 	say := s.Warnf
 	if again := new(ExecutedError); errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) || errors.As(err, &again) {
@@ -167,7 +170,8 @@ func (s *Engine) SayUnarmed(pid int, err error) {
 	say("after exec of %d: %v", pid, err)
 }
 
-// SeizeForEnd seizes what was let go of, as a run ends: what is in detours then is waited for.
+// SeizeForEnd seizes the processes that are let go of when a run ends, so that the end can wait for
+// threads in detours (Quiesce).
 func (s *Engine) SeizeForEnd(ctx context.Context) {
 	for _, tg := range s.Targets {
 		if tg.IsMain() && tg.unattended.letGo && !tg.Proc.Ended() {
@@ -178,17 +182,16 @@ func (s *Engine) SeizeForEnd(ctx context.Context) {
 	}
 }
 
-// Times of leaving a process that another tracer holds.
+// Times for leaving a process that another tracer traces.
 const (
-	holderLook = 50 * time.Millisecond
-	holderTold = time.Second
+	holderLook = 50 * time.Millisecond // how often seizing is tried
+	holderTold = time.Second           // when the user is told why it takes so long
 )
 
-// endLetGo has a target that was let go of once be ready to be left: traced, with its
-// text restored, and, as far as that comes, no handler of a signal about to return into
-// code of kprobe's. Where another tracer holds the process it waits for that one, until
-// ctx is done; the probes are switched off then and stay, as after a kill. clean is to be
-// called once the process is left.
+// endLetGo prepares a target that was let go of once to be left: it is traced again, its text is
+// restored, and, if that happens in time, no signal handler will return into kprobe's code. If
+// another tracer traces the process, endLetGo waits for it until ctx is done. Then the probes are
+// switched off and stay, as after a kill. The caller must call clean after the process is left.
 func (tg *Target) endLetGo(ctx context.Context) (clean func(), err error) {
 	for begun, told := time.Now(), false; tg.unattended.letGo; {
 		err := tg.seizeAgain(ctx)
@@ -216,7 +219,7 @@ func (tg *Target) endLetGo(ctx context.Context) (clean func(), err error) {
 	return func() { tg.cleanForked(ctx) }, nil
 }
 
-// cleanForked takes the probes out of what the process has made, as noted before.
+// cleanForked removes the probes from the process's forked children that were noted before.
 func (tg *Target) cleanForked(ctx context.Context) {
 	own := func(pid int) bool { return tg.Engine.Targets[pid] != nil }
 	if err := tg.unattended.forked.Clean(ctx, own); err != nil {
@@ -224,7 +227,7 @@ func (tg *Target) cleanForked(ctx context.Context) {
 	}
 }
 
-// abandonArea leaves the probes in the process, switched off, for whoever recovers them.
+// abandonArea switches the probes off and leaves them in the process, for recovery.
 func (tg *Target) abandonArea() error {
 	tg.Feed.over.Store(true)
 	tg.Feed.DisableAll()

@@ -11,14 +11,21 @@ import (
 
 // How a plan is committed
 //
-// What was built is put into the text. If breakpoints only come, they are written one by one.
-// Everything else happens in one stop: what makes way gets its bytes back, threads under the
-// new jumps are moved, and jumps and breakpoints are written. Then the session is told what is
-// armed, and how. If any of it fails, what was done is undone in reverse, and the session's
-// knowledge is what it was.
+// A plan that is built is written into the text. If the change only adds breakpoints, they are
+// written one by one and no thread is stopped. If it only adds jumps, and more than portionStep
+// of them, they are written in several stops (portions.go). Every other change is one stop of all
+// threads:
+//
+//   1. The outgoing jumps and breakpoints give way: the text gets its original bytes back.
+//   2. Threads that stand under the new jumps are moved to the copies.
+//   3. The new jumps are written, then the new breakpoints.
+//
+// After that the session notes what is armed, and how. If a step fails, the steps before it are
+// undone in reverse, and the session notes nothing.
 
-// commit puts a plan that is built into the text, or leaves the target as it was.
-// The error is errText if the plan is of a text that has changed since.
+// commit writes a built plan into the text. On an error the text is as before, unless the error
+// of undoing it says otherwise (lose). The error is errText if the text has changed since the
+// plan was made.
 func (tg *Target) commit(ctx context.Context, b *built) (err error) {
 	if tg.text != b.Text {
 		tg.discardAll(b.sites)
@@ -48,12 +55,12 @@ func (tg *Target) commit(ctx context.Context, b *built) (err error) {
 // exchanged is a plan that is being committed.
 type exchanged struct {
 	*built
-	gone   []*Site   // whose breakpoints are taken out
-	calls  []*Placed // of which calls are under way that will be followed by breakpoints
-	unhang func()
+	gone   []*Site   // sites whose breakpoints are taken out
+	calls  []*Placed // probes whose active calls are followed by breakpoints from now on
+	unhang func()    // undoes hang
 }
 
-// hang has sites serve what the plan says. The function that it gives undoes that.
+// hang assigns the plan's probes to their sites. undo restores the previous assignment.
 func (tg *Target) hang(b *built) (undo func()) {
 	before := map[*Site]hangings{}
 	for _, st := range b.out.sites {
@@ -82,8 +89,9 @@ func (tg *Target) hang(b *built) (undo func()) {
 	}
 }
 
-// losesCalls lists the return probes of Go functions whose exits become breakpoints,
-// which know only calls that a breakpoint has seen.
+// losesCalls lists the return probes of Go functions whose exits change from jumps to
+// breakpoints. A breakpoint at an exit knows only calls that a breakpoint at the entry has noted,
+// so the active calls of these probes must be adopted.
 func (tg *Target) losesCalls(b *built) (list []*Placed) {
 	for x, c := range b.Courses {
 		if p := x.Owner.(*Placed); p.GoABI && p.ByExits != nil && c.ByExits == nil && !b.drop[p] {
@@ -93,7 +101,8 @@ func (tg *Target) losesCalls(b *built) (list []*Placed) {
 	return list
 }
 
-// writeText changes the text, or leaves it as it was.
+// writeText changes the text. On an error it has put the old jumps and breakpoints back, or has
+// noted the probes that it could not put back (lose).
 func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 	still := len(x.out.patches) == 0 && len(x.gone) == 0
 	many := still && x.inPortions()
@@ -150,7 +159,8 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		}
 		undone = append(undone, tg.RestorePatches(x.patches, stopped))
 		if uerr := errors.Join(undone...); uerr != nil {
-			// What is there now may overlap what was: neither is known for sure.
+			// The new patches may overlap the old ones, and what is in the text now isn't known.
+			// So the old ones are not written.
 			tg.lose(x)
 			return errors.Join(err, uerr)
 		}
@@ -159,10 +169,10 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 	return tg.ignoreLate(err)
 }
 
-// take notes what is armed now, and how.
+// take notes in the session what the committed plan has armed, and how.
 func (tg *Target) take(x *exchanged) {
 	for _, p := range x.fresh {
-		tg.Placed[p] = true
+		tg.armed(p)
 		p.Ev.most.Store(max(p.Ev.most.Load(), p.Ev.places.Add(1)))
 	}
 	for p, c := range x.Courses {
@@ -181,27 +191,27 @@ func (tg *Target) take(x *exchanged) {
 	}
 }
 
-// unenter takes patches that were not written out of the journal. The guards of
-// those that were to make way stay theirs.
+// unenter removes the new patches, which were not written, from the journal. Guard addresses that
+// they have in common with the outgoing patches belong to the outgoing ones again.
 func (tg *Target) unenter(x *exchanged) error {
 	err := tg.RestorePatches(x.patches, nil) // none is armed
 	tg.guard(x.out.patches)
 	return err
 }
 
-// guard has threads at the guards of patches go on there, after others' guards
-// or breakpoints at the same addresses were given up.
+// guard enters the guards of patches, so that threads that trap there continue in these patches.
+// It is needed after the guards or breakpoints of other patches at the same addresses were removed.
 func (tg *Target) guard(list []*Patch) {
 	for _, p := range list {
 		for g, to := range p.Guards() {
 			tg.Patches.Guards[symbols.Addr(g.At)] = to
-			// It was entered before the stop: the table has its key.
+			// Insert can't fail: the key was entered before the stop.
 			_ = tg.Area.Table.Insert(GuardKey(g), uint64(to))
 		}
 	}
 }
 
-// putBack writes again what made way for a change that has failed.
+// putBack writes the outgoing jumps and breakpoints of a failed change into the text again.
 func (tg *Target) putBack(x *exchanged, stopped []*tracee.Thread) error {
 	x.unhang()
 	var errs []error
@@ -227,8 +237,8 @@ func (tg *Target) putBack(x *exchanged, stopped []*tracee.Thread) error {
 	return err
 }
 
-// lose notes the probes of what made way and isn't in the text again: the next change
-// arms them anew.
+// lose notes the probes of outgoing jumps and breakpoints that could not be put back. The next
+// change arms them anew.
 func (tg *Target) lose(x *exchanged) {
 	x.unhang()
 	for p := range x.out.stay {
@@ -247,7 +257,7 @@ func (tg *Target) lose(x *exchanged) {
 		}
 	}
 	if tg.over || tracee.Ending(tg.Proc.PID()) || tg.Proc.Executed(tg.Engine.Run) {
-		return // they are gone with the memory that they were in
+		return // the text is gone with its memory
 	}
 	tg.Engine.Warnf("process %d: a change of its probes could be neither finished nor undone: some have no hits until the next one", tg.Proc.PID())
 }

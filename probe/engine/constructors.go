@@ -8,9 +8,10 @@ import (
 	"kprobe/symbols"
 )
 
-// waitForBlock has a definition wait that names a thread-local variable of a library
-// which is being loaded: its threads' blocks have no number yet when the loader says
-// that the library is mapped. They do when its first constructor is called.
+// waitForBlock makes a definition wait if it names a thread-local variable of a library that is being
+// loaded. When the loader reports the library as mapped, its thread-local blocks have no number yet.
+// They have one when the library's first constructor is called, so kprobe has a breakpoint there. It
+// reports whether the definition waits.
 func (tg *Target) waitForBlock(ctx context.Context, p *pendingDef, err error) bool {
 	if errors.Is(err, symbols.ErrNotMapped) {
 		p.constructor = 0
@@ -25,7 +26,7 @@ func (tg *Target) waitForBlock(ctx context.Context, p *pendingDef, err error) bo
 	m := places[0].Module
 	init, ok := m.File.Init()
 	if !ok || p.constructor == m.Addr(init) {
-		return false // it was called, and that was no help
+		return false // the constructor was called, and the block still has no number
 	}
 	at := m.Addr(init)
 	var called *hook

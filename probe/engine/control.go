@@ -10,7 +10,7 @@ import (
 	"kprobe/symbols"
 )
 
-// What is done at hits besides recording them
+// What hits do besides being recorded
 //
 // A session's limit, end and triggers are checked where a hit is taken: by detours in the
 // program (probe/detour, control.go), and by the tracer for breakpoints and watchpoints. Both
@@ -20,9 +20,9 @@ import (
 // timed reports whether time stamps decide about hits.
 func (s *Engine) timed() bool { return s.Opts.Limit > 0 || s.Opts.Expire > 0 }
 
-// BindTriggers finds the events of triggers among those that the session has now. An
-// event that is to be switched on before it is switched off begins switched off. undo
-// has them be as they were, for events that don't come to be.
+// BindTriggers binds triggers to the events that the session has now, including those of added. An
+// added event that triggers switch on before they switch it off begins switched off. undo restores
+// the triggers' bindings, for the case that the added events can't be armed.
 func (s *Engine) BindTriggers(added []*Definition) (undo func(), err error) {
 	if len(s.Triggers.List) == 0 {
 		return func() {}, nil
@@ -52,7 +52,7 @@ func (s *Engine) compile(d *fetch.Def, ev *Event, env fetch.Env) (*fetch.Program
 	return prog, list, err
 }
 
-// layControl lays the words down that decide about hits, before there is any.
+// layControl initializes the words of the memory file that decide about hits, before the first hit.
 func (tg *Target) layControl() error {
 	s, f := tg.Engine, tg.Area.File
 	l := f.Layout
@@ -71,7 +71,8 @@ func (tg *Target) layControl() error {
 	return tg.layTimes()
 }
 
-// layTimes says in time stamps what a second is, and when the end is, from now on.
+// layTimes writes to the memory file how long a second is in time stamps, and at which time stamp
+// the run ends, counted from now (Options.Expire).
 func (tg *Target) layTimes() error {
 	now, rate, err := tg.Feed.rate()
 	if err != nil {
@@ -86,7 +87,7 @@ func (tg *Target) layTimes() error {
 	return nil
 }
 
-// gate is the address of the byte that triggers switch recording by; 0: there is none.
+// gate is the address of the gate: the byte by which triggers switch recording; 0: there is none.
 func (tg *Target) gate() symbols.Addr {
 	switch {
 	case tg.Engine.standsAlone():
@@ -98,8 +99,8 @@ func (tg *Target) gate() symbols.Addr {
 	return 0
 }
 
-// controlled reports whether more is to be done at a probe's hits than to record or to
-// count them. Where a gate is looked at, counting is.
+// controlled reports whether a probe's hits do more than being recorded or counted. Counting under a
+// gate is more, too.
 func (p *Placed) controlled() bool {
 	s := p.target.Engine
 	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.Triggers.Gated && !s.records(p.user))
@@ -129,19 +130,20 @@ func (p *Placed) detourControl() *detour.Control {
 	return c
 }
 
-// bucket is where the hits of the probe's event in a second are counted.
+// bucket is the offset in the memory file where the hits of the probe's event in the current second
+// are counted (Options.Limit).
 func (p *Placed) bucket() int64 {
 	l := p.feed.File.Layout
 	return l.Bucket(p.Ev.bucket % (l.MaxProbes + 1))
 }
 
-// on reports whether hits are recorded: no trigger has switched that off.
+// on reports whether hits are recorded. Triggers may have switched recording off.
 func (t *Feed) on() bool {
 	return !t.engine.Triggers.Gated || t.producer.Gate()
 }
 
-// expired reports whether the end is over at a time stamp. Then all probes are switched
-// off.
+// expired reports whether the run's end (Options.Expire) has passed at time stamp tsc. If so, it
+// switches all probes off.
 func (t *Feed) expired(tsc uint64) bool {
 	if t.engine.Opts.Expire == 0 || tsc < t.File.Load64(t.File.Layout.Control.Off+ring.ControlEnd) {
 		return false
@@ -157,14 +159,15 @@ func (t *Feed) expired(tsc uint64) bool {
 	return true
 }
 
-// limited reports whether the event of a probe has had its hits in the second of a time
-// stamp.
+// limited reports whether a hit at time stamp tsc exceeds Options.Limit of its event's hits in a
+// second. If not, the hit is counted.
 func (t *Feed) limited(p *Placed, tsc uint64) bool {
 	rate := t.File.Load64(t.File.Layout.Control.Off + ring.ControlRate)
 	return t.engine.Opts.Limit > 0 && p.user == nil && t.engine.records(p.user) && !t.producer.Take(p.bucket(), tsc, rate, t.engine.Opts.Limit)
 }
 
-// before does what triggers do in front of a hit, which the session's context is of.
+// before carries out the triggers that act before a hit is recorded. The session's context is that
+// of the hit.
 func (s *Engine) before(p *Placed, rec []byte) {
 	for i, t := range p.triggers {
 		if t.Action == fetch.TraceOn && p.Program.Holds(i, &s.ctx, rec) {
@@ -173,7 +176,7 @@ func (s *Engine) before(p *Placed, rec []byte) {
 	}
 }
 
-// withStack gives the record of a hit the stack, if a trigger says so.
+// withStack appends the stack to a hit's record if a trigger asks for it.
 func (s *Engine) withStack(p *Placed, rec []byte) []byte {
 	if p.Program.Stack == nil || p.Program.Stack.Mark == 0 {
 		return rec
@@ -186,7 +189,7 @@ func (s *Engine) withStack(p *Placed, rec []byte) []byte {
 	return rec
 }
 
-// after does what triggers do behind a hit.
+// after carries out the triggers that act after a hit is recorded.
 func (s *Engine) after(p *Placed, rec []byte) {
 	for i, t := range p.triggers {
 		if t.Action == fetch.TraceOn || !p.Program.Holds(i, &s.ctx, rec) {
@@ -203,14 +206,15 @@ func (s *Engine) after(p *Placed, rec []byte) {
 	}
 }
 
-// turnGate opens or shuts the gate, if it isn't.
+// turnGate opens or shuts the gate. If it is so already, the trigger's count stays.
 func (t *Feed) turnGate(x *triggers.Trigger, on bool) {
 	if t.producer.Gate() != on && t.spend(x) && !t.producer.TurnGate(on) {
 		t.giveBack(x)
 	}
 }
 
-// turnEvent switches the probes of an event, if one of them isn't as it is to be.
+// turnEvent switches the probes of the trigger's event on or off. If all are so already, the
+// trigger's count stays.
 func (t *Feed) turnEvent(x *triggers.Trigger, on bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -238,10 +242,11 @@ func (t *Feed) giveBack(x *triggers.Trigger) {
 	}
 }
 
-// spend takes one of what is left of a trigger.
+// spend counts a trigger down by one, and reports whether it may act.
 func (t *Feed) spend(x *triggers.Trigger) bool { return x.Count == 0 || t.producer.Spend(x.N) }
 
-// MayLeaveTriggers says which trigger can't be left alone with its probes.
+// MayLeaveTriggers returns a *triggers.Error for a trigger that can't be left alone with its probes;
+// nil if all can. out lists the probes that can't be left alone.
 func (tg *Target) MayLeaveTriggers(out []LeftOut) error {
 	for _, t := range tg.Engine.Triggers.List {
 		why := ""
@@ -272,7 +277,7 @@ func placeOf(x *LeftOut) string {
 	return x.Place
 }
 
-// openGate has detours take hits that nobody traces any more, and look at triggers.
+// openGate makes the detours of a process that is about to be left take hits and carry out triggers.
 func (tg *Target) openGate() error {
 	gate := []byte{1, 1} // the gate, and Params.Alive
 	if tg.Engine.Triggers.StartsOff {

@@ -2,15 +2,15 @@ package engine
 
 import "kprobe/fetch"
 
-// Definition is a definition that the session holds, with the event it belongs to.
+// Definition is a definition of the session, with its event.
 type Definition struct {
 	Def *fetch.Def
 	Ev  *Event
-	// waits lets it wait for its library, whatever Options.Pending says.
+	// Waits says that it may wait for its library even if Options.Pending is not set.
 	Waits bool
 }
 
-// defKey tells definitions apart: one definition may be of several events.
+// defKey identifies a Definition: the same fetch.Def may belong to several events.
 type defKey struct {
 	def *fetch.Def
 	ev  *Event

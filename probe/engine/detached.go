@@ -23,39 +23,42 @@ import (
 
 // How probes are left alone
 //
-// A session with Options.Detach can leave its processes with the probes in them: a recorder.
-// Nobody traces the process then. Detours write into rings in which the newest records
-// overwrite the oldest (probe/ring, overwrite.go). Whoever may trace the process reads them,
-// switches probes on and off and removes them.
+// A session with Options.Detach can leave its processes with the probes in them, as recorders.
+// Nobody traces such a process. Detours write into rings in which the newest records overwrite
+// the oldest (probe/ring, overwrite.go). Whoever may trace the process may read the records, switch
+// probes on and off, and remove them. A process goes through these states:
 //
-//	armed     as in any session. What needs a tracer is removed again, with its reason
-//	written   the book describes the records, the header has a moment by both clocks
+//	armed     the probes are armed as in any session; those that need a tracer are removed
+//	          again, with the reason
+//	written   the book describes the records; the header has one moment by both clocks
 //	open      the gate is open: detours take hits
-//	left      the header says that the probes are to stay (ring.ModeDetached): from here on
-//	          nobody removes them because their tracer is gone
+//	left      the header says that the probes are to stay (ring.ModeDetached): nobody removes
+//	          them because their tracer is gone
 //	alone     no thread is traced any more
 //
-// If a kprobe is killed before left, recovery works as usual. After it, the probes stay.
+// If kprobe is killed before the state "left", recovery removes the probes as usual. If it is
+// killed later, the probes stay.
 //
-// The gate is a byte in a page that forked children find zeroed (MADV_WIPEONFORK): they have
-// the jumps, and record nothing.
+// The gate is a byte in a page that is zero in forked children (MADV_WIPEONFORK). So a child has
+// the jumps, but its detours record nothing.
 
-// bookRoom is the room for the book in the memory file, of which only what is written
-// takes memory.
+// bookRoom is the size in bytes that the book may have in the memory file. Only the bytes that are
+// written take memory.
 const bookRoom = 64 << 20
 
 // LeftOut is a probe that can't be left alone.
 type LeftOut struct {
 	PID   int
 	Event *results.Event
-	Place string // SYM, SYM+0xOFF or 0xADDR; "" is the whole event
-	Why   string
+	Place string // SYM, SYM+0xOFF or 0xADDR; "": the whole event
+	Why   string // the reason
 }
 
 // ErrNothingLeft says that no probe of a session can be left alone.
-var ErrNothingLeft = errors.New("none of the probes can be left alone")
+var ErrNothingLeft = errors.New("none of the probes can be detached")
 
-// LeaveAlone leaves every process.
+// LeaveAlone detaches from every process and leaves its probes in it. A process that it could not
+// leave stays in the session, and the error names it.
 func (s *Engine) LeaveAlone(ctx context.Context) error {
 	var errs []error
 	for _, main := range []bool{true, false} {
@@ -77,9 +80,10 @@ func (s *Engine) LeaveAlone(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// LeaveOut takes out what can't be left alone.
+// LeaveOut removes the probes that can't be left alone, and lists them. The error says why a
+// breakpoint stays in the text.
 func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
-	// What stays may be planned anew, and need a tracer then.
+	// A removal may have other probes planned anew, and these may then need a tracer.
 	for first := true; ; first = false {
 		some := tg.LeftOut()
 		if out = append(out, some...); first {
@@ -106,11 +110,11 @@ func (tg *Target) LeaveOut(ctx context.Context) (out []LeftOut, err error) {
 	return out, nil
 }
 
-// LeftOut lists what can't be left alone.
+// LeftOut lists the definitions and probes that can't be left alone, by event and place.
 func (tg *Target) LeftOut() (out []LeftOut) {
 	pid := tg.Proc.PID()
 	for _, d := range tg.awaited.defs {
-		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not mapped, and nobody will see it come"})
+		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not loaded, and nobody would see it loaded later"})
 	}
 	for _, p := range tg.needTracers() {
 		if p.Birth == nil {
@@ -121,8 +125,9 @@ func (tg *Target) LeftOut() (out []LeftOut) {
 	return out
 }
 
-// needTracers lists the probes that take no hits where nobody traces. Those that another's
-// breakpoint keeps from being jumps are among them once there is no such breakpoint.
+// needTracers lists the probes that need a tracer to take hits. A probe that is a breakpoint only
+// because of another probe's breakpoint is listed only if no other kind is left: it may become a
+// jump when the other probe is removed.
 func (tg *Target) needTracers() []*Placed {
 	var own, others []*Placed
 	for p := range tg.Placed {
@@ -140,7 +145,7 @@ func (tg *Target) needTracers() []*Placed {
 	return own
 }
 
-// needsTracer says why a probe takes no hits where nobody traces; "": it does.
+// needsTracer is the reason why a probe takes no hits without a tracer; "" if it takes them.
 func (p *Placed) needsTracer() string {
 	switch {
 	case p.user.handles():
@@ -160,8 +165,9 @@ func (p *Placed) needsTracer() string {
 	return ""
 }
 
-// between reports whether a probe has a short jump in code that Go's runtime preempts by
-// signals, anywhere but in kprobe's own.
+// between reports whether a probe has a short jump in Go code. There Go's runtime may preempt a
+// goroutine by a signal between the short jump and the long one: the long jump lies in Go code,
+// not in kprobe's.
 func (tg *Target) between(p *Placed) bool {
 	if !p.Where.Module.File.IsGo() {
 		return false
@@ -171,12 +177,16 @@ func (tg *Target) between(p *Placed) bool {
 		wants = slices.Concat(wants, p.ByExits.Exits)
 	}
 	return slices.ContainsFunc(wants, func(w planner.Request) bool {
-		q := tg.Patches.Covering(w.Site.Addr, 1)
-		return q != nil && q.Plan.Tactic == plan.ShortJump
+		for q := tg.Patches.Covering(w.Site.Addr, 1); q != nil; q = q.island {
+			if q.Plan.Tactic == plan.ShortJump {
+				return true
+			}
+		}
+		return false
 	})
 }
 
-// leaveAlone writes down what a reader must know, and leaves the process.
+// leaveAlone writes the book and the clock, opens the gate and detaches from the process.
 func (tg *Target) leaveAlone(ctx context.Context) error {
 	if !tg.IsMain() || tg.Area == nil {
 		return tg.ignoreLate(tg.Proc.Detach(ctx, nil))
@@ -208,7 +218,8 @@ func (tg *Target) leaveAlone(ctx context.Context) error {
 	return tg.ignoreLate(err)
 }
 
-// writeClock has the header say how time stamps become times.
+// writeClock writes to the header how time stamps become times: one moment by both clocks, and the
+// rate of the time stamp counter.
 func (tg *Target) writeClock() error {
 	now, rate, err := tg.Feed.rate()
 	if err != nil {
@@ -221,7 +232,8 @@ func (tg *Target) writeClock() error {
 	return nil
 }
 
-// writeBook writes the book.
+// writeBook writes the book to the memory file. Its magic number comes last, so that no reader
+// takes half a book for a whole one.
 func (tg *Target) writeBook() error {
 	b, err := tg.book()
 	if err != nil {
@@ -250,7 +262,7 @@ func (tg *Target) book() (*book.Book, error) {
 	proc := procfs.Process(pid)
 	now, wall := tg.Engine.clock.Now(), time.Now()
 	b := &book.Book{PID: pid, Start: procfs.StartTime(pid), Mono: now, Wall: wall.UnixNano(), Boot: procfs.BootID()}
-	b.Comm, _ = proc.Thread(pid).Comm() // of a process that is gone
+	b.Comm, _ = proc.Thread(pid).Comm() // fails only if the process is gone
 	b.Host, _ = os.Hostname()
 	b.Command, b.Kprobe, b.Locked = proc.Command(), tg.Engine.Opts.Version, tg.barred
 	for _, m := range tg.Space.Modules() {
@@ -282,7 +294,7 @@ func (tg *Target) book() (*book.Book, error) {
 	return b, nil
 }
 
-// all lists the probes that are armed, by number.
+// all lists the armed probes in the order of their numbers, without kprobe's own (Birth).
 func (t *Feed) all() (out []*Placed) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -294,7 +306,7 @@ func (t *Feed) all() (out []*Placed) {
 	return out
 }
 
-// LeaveError says why definitions can't be left alone.
+// LeaveError lists what can't be left alone, with the reasons. It is an ErrNothingLeft.
 type LeaveError struct{ Out []LeftOut }
 
 // Error implements error.
@@ -317,10 +329,10 @@ func (e *LeaveError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives ErrNothingLeft.
+// Unwrap returns ErrNothingLeft.
 func (e *LeaveError) Unwrap() error { return ErrNothingLeft }
 
-// WouldLeaveOut is the error of a session some of whose probes can't be left alone.
+// WouldLeaveOut returns a *LeaveError if some probes of the session can't be left alone, else nil.
 func (s *Engine) WouldLeaveOut() error {
 	var out []LeftOut
 	for _, tg := range s.Targets {

@@ -11,10 +11,11 @@ import (
 
 // The directory of a memory file
 //
-// Each probe of a process has a number, by which its records and counters are known, a
-// descriptor for other kprobes, and flags that detours read: whether hits are taken.
+// Each probe of a process has a number, which identifies its records and counters; a descriptor for
+// other kprobes; and flags that detours read, such as whether hits are taken.
 
-// add gives a probe its id and its descriptor, enabled unless its event is off.
+// add assigns a number to a probe and writes its descriptor. The probe is enabled unless its event is
+// off.
 func (t *Feed) add(p *Placed) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,8 +46,8 @@ func (t *Feed) add(p *Placed) error {
 	return nil
 }
 
-// free gives the id of a probe back that no record and no detour has any more.
-// Its counters stay with its event.
+// free releases a probe's number. No record and no detour may have the number any more. The probe's
+// counters are added to those of its event.
 func (t *Feed) free(p *Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,8 +63,8 @@ func (t *Feed) free(p *Placed) {
 	t.changed()
 }
 
-// leave switches a probe off for good and takes it off the list that others
-// see, or takes that back.
+// leave switches a probe off for good and removes its descriptor, if gone is true. Otherwise it
+// undoes that.
 func (t *Feed) leave(p *Placed, gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +100,7 @@ func (t *Feed) turn(p *Placed, on bool) {
 	}
 }
 
-// changed tells those who look that probes have come or gone.
+// changed tells readers of the memory file that its probes have changed, by a new generation.
 func (t *Feed) changed() {
 	h := t.File.Layout.Header.Off
 	t.Changed()
@@ -117,7 +118,7 @@ func (t *Feed) optimized(p *Placed) bool {
 	return t.File.Load32(t.File.Layout.Flag(p.Id))&ring.FlagOptimized != 0
 }
 
-// enableAgain undoes disableAll for another run.
+// enableAgain undoes DisableAll for another run.
 func (t *Feed) enableAgain() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -132,8 +133,8 @@ func (t *Feed) enableAgain() {
 	t.ended.Store(false)
 }
 
-// disabled reports whether the probe was switched off; at the end of a run all
-// are, and it is what it was before.
+// disabled reports whether the probe is switched off. After DisableAll it reports whether it was
+// before.
 func (t *Feed) disabled(p *Placed) bool {
 	if t.ended.Load() {
 		return p.wasOff
@@ -143,7 +144,7 @@ func (t *Feed) disabled(p *Placed) bool {
 
 // setFlags sets and clears flags of a probe.
 func (t *Feed) setFlags(p *Placed, set, clear uint32) {
-	// Others write the first byte at any time, and only it.
+	// Byte by byte: other processes write the first byte, and only it, at any time.
 	at := t.File.Layout.Flag(p.Id)
 	for i := range 4 {
 		on, off := byte(set>>(8*i)), byte(clear>>(8*i))
@@ -153,13 +154,13 @@ func (t *Feed) setFlags(p *Placed, set, clear uint32) {
 	}
 }
 
-// setTactic tells other kprobes how the probe's place is patched.
+// setTactic writes to the probe's descriptor how its place is patched.
 func (t *Feed) setTactic(p *Placed, tactic plan.Tactic) {
 	at := t.File.Layout.Probe(p.Id) + ring.TacticOff
 	binary.LittleEndian.PutUint16(t.File.Mem[at:], uint16(tactic))
 }
 
-// DisableAll has no probe take a hit any more.
+// DisableAll switches all probes off.
 func (t *Feed) DisableAll() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -184,7 +185,7 @@ func (t *Feed) probe(id uint32) *Placed {
 	return t.Ids[id-1]
 }
 
-// read is what a reader knows of the probe that has a number; nil: none has it.
+// read finds what a reader needs to know of the probe with number id; nil if there is none.
 func (t *Feed) read(id uint32) *feed.Probe {
 	if p := t.probe(id); p != nil {
 		return p.read
@@ -192,7 +193,7 @@ func (t *Feed) read(id uint32) *feed.Probe {
 	return nil
 }
 
-// reading gives what a reader knows of the probe.
+// reading makes what a reader needs to know of the probe.
 func (p *Placed) reading() *feed.Probe {
 	x := feed.Probe{
 		Event: &p.Ev.Event, Program: p.Program, Counts: &p.Ev.counts, Space: p.feed.Space,
@@ -204,7 +205,7 @@ func (p *Placed) reading() *feed.Probe {
 	return feed.NewProbe(x)
 }
 
-// mayHave says of a definition's places that no process can have numbers for so many.
+// mayHave returns an error if a process can't have that many probes at all.
 func mayHave(places int) error {
 	if places > ring.MaxID {
 		return fmt.Errorf("%d places, and a process can have %d probes: give a narrower pattern", places, ring.MaxID)
@@ -212,7 +213,7 @@ func mayHave(places int) error {
 	return nil
 }
 
-// hasRoom reports whether there are numbers for so many places.
+// hasRoom returns an error if the memory file has no numbers for n more probes.
 func (t *Feed) hasRoom(n int) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -222,7 +223,7 @@ func (t *Feed) hasRoom(n int) error {
 	return nil
 }
 
-// number takes a free number for a place; nil is for none. The lock is held.
+// number takes a free number for a probe. The lock is held.
 func (t *Feed) number(p *Placed) (uint32, error) {
 	if n := len(t.Spare); n > 0 {
 		id := t.Spare[n-1]
@@ -237,8 +238,7 @@ func (t *Feed) number(p *Placed) (uint32, error) {
 	return uint32(len(t.Ids)), nil
 }
 
-// describe writes a descriptor: the number comes last, and makes it valid. The
-// lock is held.
+// describe writes a descriptor. Its number is written last, and makes it valid. The lock is held.
 func (t *Feed) describe(d ring.Probe, flags uint32) {
 	b := d.Encode()
 	at := t.File.Layout.Probe(d.ID)

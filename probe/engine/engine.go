@@ -16,28 +16,29 @@ import (
 	"kprobe/symbols"
 )
 
-// Owner is the session that an engine works for, as far as the engine asks it.
+// Owner is what an engine asks the session that it works for.
 type Owner interface {
-	// Handler answers the events of processes: Engine's handler, and which are probed.
+	// Handler is the handler of the tracer's events. It calls the engine's Handler.
 	Handler() tracee.Handler
-	// HandlersOf gives what is called at the hits of the probe that was registered
-	// with a definition; nil for what came as a definition.
+	// HandlersOf returns the handlers of the probe that was registered with a definition; nil
+	// if the definition came without a registration.
 	HandlersOf(d *fetch.Def) *Handlers
-	// HasHandlers reports whether a probe was registered whose handlers run with the
-	// thread stopped.
+	// HasHandlers reports whether any registered probe has handlers that run while the thread
+	// is stopped.
 	HasHandlers() bool
 	// Strike ends the registration of a definition's probe, if it has one.
 	Strike(d *fetch.Def)
-	// MayAsk is the error of why requests in mailboxes of processes are refused.
+	// MayAsk returns the error with which requests in the processes' mailboxes are refused; nil
+	// if they are not.
 	MayAsk() error
-	// Reply does what a request in a mailbox asks for, and gives the answer.
+	// Reply carries out a request from a mailbox, and returns the answer.
 	Reply(ctx context.Context, r *ring.Request) []byte
-	// Refuse gives the answer to a request that is refused.
+	// Refuse returns the answer to a refused request.
 	Refuse(err error) []byte
 }
 
-// Engine probes a session's processes: what is laid into them, their hits and where these
-// go. What belongs to whom is said at the fields.
+// Engine probes a session's processes, and passes their hits to the sink. The fields say which
+// thread may use them.
 type Engine struct {
 	Owner   Owner
 	Opts    Options
@@ -49,8 +50,8 @@ type Engine struct {
 	Sayer   sayer.Sayer
 	Events  *EventList
 
-	// cancel ends the run that is going on. It needs no lock: who is in the
-	// sink's turn may be waiting for the tracer's thread.
+	// Cancel ends the current run. It is atomic instead of guarded by a lock, because the
+	// goroutine that calls the sink may be waiting for the tracer's thread.
 	Cancel atomic.Pointer[context.CancelFunc]
 
 	Stacks atomic.Bool // a definition records stacks
@@ -60,35 +61,35 @@ type Engine struct {
 	Alone atomic.Bool // the last process has ended, or was left
 	// awayFrom are the processes that are let go of (unattended.go).
 	awayFrom atomic.Pointer[[]letGoOf]
-	// semaphored are the probes whose semaphores depend on whether they are on.
+	// semaphored are the probes that have semaphores, which are raised only while they are on.
 	semaphored atomic.Pointer[[]semaphored]
-	// watching are the watchpoints, which have registers only while they are on.
+	// watching are the watchpoints, which have debug registers only while they are on.
 	watching atomic.Pointer[[]watchState]
 
-	// The rest belongs to the tracer thread.
+	// The rest belongs to the tracer's thread.
 	Targets map[int]*Target
 	Started int // pid of the command that was started, 0: none
 	hitState
-	Inject   *Injecting // nil: calls are left as they are
+	Inject   *Injecting // how calls are changed; nil: they aren't
 	Triggers triggers.Set
 	counter  ring.SystemClock
-	busy     atomic.Uint64 // a time stamp no later than that of a hit that is being recorded; 0 is none
+	busy     atomic.Uint64 // while a hit is being recorded, a time stamp not later than the hit's; else 0
 	Feeds    []*Feed
-	Retiring sync.WaitGroup // feeds whose targets are over
-	Stopping bool           // the run is over: hits are nobody's
-	Fatal    error          // ends Run: a definition of a started command that can't be armed
-	Run      context.Context
+	Retiring sync.WaitGroup  // feeds whose targets have ended
+	Stopping bool            // the run is ending: no more hits are taken
+	Fatal    error           // the error that Run ends with; nil: none yet
+	Run      context.Context // of the current run
 	Running  bool
 	Closed   bool
-	LetsGo   bool   // of processes while nothing changes
-	Stays    string // why it doesn't, though it was to; "": it does, or it was not to
+	LetsGo   bool   // processes are let go of while nothing changes (Options.LetGo)
+	Stays    string // the reason why LetsGo is false although Options.LetGo is set; else ""
 	Answers  answers
-	step     string    // that Progress was told of last
-	stepAt   time.Time // and when
+	step     string    // the step that Progress was called with last
+	stepAt   time.Time // when it was called
 }
 
-// New makes an engine without processes. Its Owner is to be set, and the tracer to be told
-// of who handles events.
+// New makes an engine without processes. The caller must set Owner, and tell the tracer which
+// handler to call.
 func New(o Options, tr *tracee.Tracer, files *symbols.Cache) *Engine {
 	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), Targets: map[int]*Target{}, Run: context.Background()}
 	s.Events = newEventList(s.newEvent, func(d *fetch.Def) { s.Owner.Strike(d) })

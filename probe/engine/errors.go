@@ -10,7 +10,7 @@ import (
 // ErrClosed is returned by the methods of a session that was closed.
 var ErrClosed = errors.New("the session is closed")
 
-// ignoreLate is tracee.IgnoreLate, with a word about what it ignores.
+// ignoreLate is tracee.IgnoreLate, but logs an error that it ignores.
 func (tg *Target) ignoreLate(err error) error {
 	if err != nil && tracee.IgnoreLate(err) == nil {
 		tg.Engine.Logf("%v", err)
@@ -19,19 +19,18 @@ func (tg *Target) ignoreLate(err error) error {
 	return err
 }
 
-// ExecutedError says that a process executed another program while probes were
-// being put into it: they went with the memory that they were in, and may be put
-// into the new program.
+// ExecutedError says that a process executed another program while probes were being armed in it.
+// The probes are gone with the old program's memory. They may be armed in the new program.
 type ExecutedError struct {
 	PID int
-	Err error // what this made fail, a consequence: it isn't unwrapped
+	Err error // the error that this caused; it isn't unwrapped
 }
 
 func (e *ExecutedError) Error() string {
 	return fmt.Sprintf("process %d executed a program while its probes were being put in: try again", e.PID)
 }
 
-// InvalidProbeError says which field of a probe can't be as it is.
+// InvalidProbeError says which field of a registered probe is invalid, and why.
 type InvalidProbeError struct {
 	Field  string
 	Reason string

@@ -13,29 +13,29 @@ import (
 	"kprobe/probe/triggers"
 )
 
-// Event is an Event with its counters and its places.
+// Event is an event of the session, with its probes and their counters.
 type Event struct {
 	results.Event
 	defs   []*fetch.Def
-	user   *Handlers // of the probe that was registered for it; nil: it was defined
-	places atomic.Int64
-	most   atomic.Int64 // places at a time
+	user   *Handlers    // of the registered probe; nil: the event comes from a definition
+	places atomic.Int64 // number of armed places
+	most   atomic.Int64 // the largest number of armed places so far
 	counts feed.Counts
 
-	Before  *Event      // the removed event of that name, whose counters this one's go on
-	spare   atomic.Bool // other definitions have all places that it was found at
-	off     atomic.Bool // switched off: places that come are off, too
-	count   bool        // counts only
-	removed bool        // guarded by the list's mu; its counters are kept
-	at      int         // in the list; guarded by its mu
-	bucket  int         // number of its bucket, of hits in a second
+	Before  *Event      // the removed event of the same name, whose counters this one continues; nil: none
+	spare   atomic.Bool // its definitions left all their places to others (fetch.Def.Except)
+	off     atomic.Bool // switched off: new places are switched off, too
+	count   bool        // hits are only counted
+	removed bool        // removed, with its counters kept; guarded by the list's mu
+	at      int         // index in the list; guarded by the list's mu
+	bucket  int         // number of the bucket that counts its hits in a second
 
 	mu       sync.Mutex
-	waiting  []waitingAt            // where it waits for its library
-	probes   []*Placed              // every place whose number is its own: their counters add up
-	past     ring.Counts            // of places whose numbers were given to others
-	pastBins map[binsKey]*ring.Bins // theirs
-	pastAt   spotCounts
+	waiting  []waitingAt            // the processes where it waits for its library
+	probes   []*Placed              // its probes that have a number, whose counters are added up
+	past     ring.Counts            // counters of its probes whose numbers were released
+	pastBins map[binsKey]*ring.Bins // distributions of those probes
+	pastAt   spotCounts             // counters of those probes, by place
 }
 
 // newEvent makes the event of a definition.
@@ -49,7 +49,8 @@ func (s *Engine) newEvent(d *fetch.Def) *Event {
 	return ev
 }
 
-// idle reports whether nothing is to be said of the event: others have its places.
+// idle reports whether the event is not to be shown: its definitions left all their places to
+// others, and it never had one.
 func (e *Event) idle() bool { return e.spare.Load() && e.most.Load() == 0 }
 
 func (e *Event) join(p *Placed) {
@@ -58,13 +59,13 @@ func (e *Event) join(p *Placed) {
 	e.probes = append(e.probes, p)
 }
 
-// part keeps the counters of a place whose number is about to become another's.
+// part removes a probe whose number is about to be released, and keeps its counters c.
 func (e *Event) part(p *Placed, c ring.Counts) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.past.Add(c)
 	e.pastAt.add(p.spot(), c)
-	for i, x := range slices.Backward(e.probes) { // those that came last go first, where many do
+	for i, x := range slices.Backward(e.probes) { // if many are removed, the last added is the first
 		if x == p {
 			e.probes = slices.Delete(e.probes, i, i+1)
 			break
@@ -75,8 +76,8 @@ func (e *Event) part(p *Placed, c ring.Counts) {
 	}
 }
 
-// fold takes the counters of the event before over, once they are final, so
-// that no chain of events grows.
+// fold adds the counters of Before once they are final, and drops it, so that chains of removed
+// events stay short.
 func (e *Event) fold() {
 	b := e.Before
 	if b == nil {
@@ -92,7 +93,7 @@ func (e *Event) fold() {
 	was := b.stats()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for at, c := range b.pastAt.all { // final: nobody changes it
+	for at, c := range b.pastAt.all { // needs no lock: b is final
 		e.pastAt.add(at, c)
 	}
 	for k, n := range b.pastBins {
@@ -117,8 +118,8 @@ func (e *Event) turn(on bool) {
 	}
 }
 
-// look brings the counters of the event's places up to date with what lies in
-// the rings. done are the feeds where that is done.
+// look includes the records that are still in the rings in the event's counters. done has the feeds
+// where this is done already.
 func (e *Event) look(done map[*Feed]bool) {
 	e.mu.Lock()
 	before := e.Before
@@ -134,8 +135,8 @@ func (e *Event) look(done map[*Feed]bool) {
 	}
 }
 
-// stats adds up what was counted in the memory files as of the last look. What the
-// sink did not want any more is no hit of this trace.
+// stats adds up the event's counters as of the last look, and those of Before. Hits that came
+// after the sink had ended don't count.
 func (e *Event) stats() results.Stats {
 	st := e.Own()
 	e.mu.Lock()
@@ -148,7 +149,7 @@ func (e *Event) stats() results.Stats {
 	return st
 }
 
-// Own is stats without what the removed event of that name counted.
+// Own is stats without the counters of Before.
 func (e *Event) Own() results.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +166,7 @@ func (e *Event) Own() results.Stats {
 		}
 	}
 	st.Disabled = disabled
-	// What was read counts when the sink has it.
+	// A record counts as recorded when the sink has it.
 	all.Recorded = e.counts.Recorded.Load() + all.Counted
 	all.Lost += e.counts.Lost.Load()
 	AddCounts(&st, all)
@@ -181,51 +182,51 @@ func (e *Event) Own() results.Stats {
 	return st
 }
 
-// newPlaced makes a probe of an event, with what plans know of it by now.
+// newPlaced makes a probe of an event. facts is what is known about it for planning.
 func newPlaced(tg *Target, ev *Event, d *fetch.Def, facts planner.Probe) *Placed {
 	p := &Placed{Ev: ev, Def: d, target: tg, Probe: facts}
 	p.Owner = p
 	return p
 }
 
-// PlacedOf is the probe that a request of a plan is of.
+// PlacedOf is the probe of a planner's request.
 func PlacedOf(w planner.Request) *Placed { return w.P.Owner.(*Placed) }
 
 // Placed is one definition of an event at one place of one target.
 type Placed struct {
 	Ev            *Event
 	Def           *fetch.Def
-	user          *Handlers // of the probe that was registered; nil: it was defined
+	user          *Handlers // of the registered probe; nil: the probe comes from a definition
 	target        *Target
-	feed          *Feed
-	planner.Probe // what plans know of it: its number, program and place, and how it is armed
-	// timeSlots are where, in its records, values of time are raw counts of
-	// the time stamp counter; nil: they are nanoseconds, or there are none.
+	feed          *Feed // nil until the probe has a number
+	planner.Probe       // what plans need to know: its number, program and place, and how it is armed
+	// timeSlots are the offsets in its records of times that are values of the time stamp
+	// counter; nil: times are nanoseconds, or there are none.
 	timeSlots []int
-	data      *watchpoint         // what it watches; nil: it is at code
-	triggers  []*triggers.Trigger // by the numbers of its program's conditions
-	wants     []planner.Request   // what it takes to arm it
-	seq       uint64              // order in which the target's places came
-	removed   bool                // it was taken out: hits under way are nobody's
-	Optimized bool                // by a jump, now
-	bins      *placedBins         // what its detours count instead of recording; nil: they record
-	wasOff    bool                // switched off before the end of the run switched all off
+	data      *watchpoint         // what it watches; nil: it is a probe of code
+	triggers  []*triggers.Trigger // in the order of its program's conditions
+	wants     []planner.Request   // the requests by which it is armed
+	seq       uint64              // number in the order in which the feed's probes were added
+	removed   bool                // it was removed: hits in progress are dropped
+	Optimized bool                // it is a jump now
+	bins      *placedBins         // the row in which its detours count hits; nil: they record them
+	wasOff    bool                // it was off before DisableAll
 	fn        string              // readable name of the function, for returns
 	read      *feed.Probe         // what its feed's reader knows of it
-	// Of return probes:
+	// Only return probes have these:
 	pool  *pool
 	watch watch
 	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
-	// tails says that the function may leave by a jump to another function:
-	// then a call with the same slot may be the same call, jumped on.
+	// tails says that the function may leave by a jump to another function. Then a call that is
+	// entered with the same slot may be the same call.
 	tails bool
-	// alone says that each of its exits is a hit by itself: it needs nothing of
-	// the entry.
+	// alone says that each exit is a hit by itself, which needs nothing from the entry.
 	alone bool
-	never bool // no instruction of the function returns
+	never bool     // no instruction of the function returns
+	lands *landing // whose side it is, of kprobe's own
 }
 
-// leavesByTrap reports whether some of its exits are breakpoints.
+// leavesByTrap reports whether some of the probe's exits are breakpoints.
 func (p *Placed) leavesByTrap() bool {
 	for _, w := range p.wants {
 		if st := p.target.Sites[w.Site.Addr]; st != nil && slices.Contains(st.exits, p) {
@@ -235,12 +236,12 @@ func (p *Placed) leavesByTrap() bool {
 	return false
 }
 
-// AddCounts adds counters of a memory file to an event's.
+// AddCounts adds counters of a memory file to an event's stats.
 func AddCounts(s *results.Stats, c ring.Counts) {
 	s.Count(results.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed})
 }
 
-// countsOf are an event's counters as a memory file has them.
+// countsOf converts an event's stats to counters of a memory file.
 func countsOf(s *results.Stats) ring.Counts {
 	c := s.Counts()
 	return ring.Counts{Hits: c.Hits, Recorded: c.Recorded, Filtered: c.Filtered, Lost: c.Lost, Limited: c.Limited, Unfinished: c.Unfinished, Missed: c.Missed}

@@ -9,28 +9,28 @@ import (
 	"kprobe/probe/results"
 )
 
-// EventList is a session's events and the definitions that they are of, the ones that were
-// removed too: their counters are kept. At most one event of a name is there at a time; one
-// that is added under the name of one that was removed takes its place in the list, and its
-// counters (Event.Before).
+// EventList is the list of a session's events and definitions. Removed events stay in it, because
+// their counters are kept. A name has at most one event that is not removed. An event that is added
+// with the name of a removed one takes its index in the list, and continues its counters
+// (Event.Before).
 type EventList struct {
-	begin  func(d *fetch.Def) *Event // makes the event of a name's first definition
-	strike func(d *fetch.Def)        // is told of each definition that was taken out
+	begin  func(d *fetch.Def) *Event // makes an event for the first definition of a name
+	strike func(d *fetch.Def)        // is called for each removed definition
 
 	mu     sync.Mutex // held while begin and strike are called
 	all    []*Event
 	byName map[string]*Event
-	gone   map[string]*Event // removed ones that are still in the list, by name
+	gone   map[string]*Event // removed events in the list, by name
 	defs   []*Definition
 }
 
-// newEventList makes an empty list: begin makes events of definitions, strike is told of
-// definitions that were taken out.
+// newEventList makes an empty list. begin and strike are as in EventList.
 func newEventList(begin func(*fetch.Def) *Event, strike func(*fetch.Def)) *EventList {
 	return &EventList{begin: begin, strike: strike, byName: map[string]*Event{}, gone: map[string]*Event{}}
 }
 
-// Add enters definitions under their events' names: all, or none.
+// Add adds definitions to the events of their names, and makes events that don't exist: for all
+// definitions, or for none. The error is a *assess.DefError.
 func (l *EventList) Add(defs []*fetch.Def) ([]*Definition, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *EventList) Add(defs []*fetch.Def) ([]*Definition, error) {
 	return added, nil
 }
 
-// takes is the error of why a definition can't be another one of the event, which may be nil.
+// takes returns an error if the event can't have d as a further definition. e may be nil.
 func (e *Event) takes(d *fetch.Def) error {
 	if e == nil {
 		return nil
@@ -68,7 +68,7 @@ func (e *Event) takes(d *fetch.Def) error {
 	return nil
 }
 
-// enter puts an event that has just begun into the list. mu is held.
+// enter adds a new event to the list. mu is held.
 func (l *EventList) enter(ev *Event) *Event {
 	name := ev.Group + "/" + ev.Name
 	l.byName[name] = ev
@@ -86,14 +86,14 @@ func (l *EventList) enter(ev *Event) *Event {
 	return ev
 }
 
-// replace puts an event in another's place in the list. mu is held.
+// replace puts an event at another's index in the list. mu is held.
 func (l *EventList) replace(was, is *Event) {
 	is.at = was.at
 	l.all[is.at] = is
 }
 
-// Retire forgets definitions that were taken out. An event without any is removed, and its
-// counters stay.
+// Retire removes definitions whose probes were removed. An event without definitions is marked as
+// removed, and its counters stay.
 func (l *EventList) Retire(list []*Definition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *EventList) Retire(list []*Definition) {
 	}
 }
 
-// Drop takes back what Add entered, as it could not be armed.
+// Drop undoes Add for definitions that could not be armed.
 func (l *EventList) Drop(added []*Definition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,7 @@ func (l *EventList) drop(added []*Definition) {
 	}
 }
 
-// Now lists the events that there are, in the order in which they were added.
+// Now lists the events that are not removed, in the order in which they were added.
 func (l *EventList) Now() []*results.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,37 +157,37 @@ func (l *EventList) Now() []*results.Event {
 	return out
 }
 
-// Definitions lists the definitions that there are.
+// Definitions lists the definitions that are not removed.
 func (l *EventList) Definitions() []*Definition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.defs)
 }
 
-// All lists the events, those that were removed too.
+// All lists the events, including removed ones.
 func (l *EventList) All() []*Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)
 }
 
-// held calls fn with all events, those that were removed too: none comes or goes, and none's
-// name is used again, while it runs.
+// held calls fn with all events, including removed ones. While fn runs, the list doesn't change.
 func (l *EventList) held(fn func(all []*Event)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fn(l.all)
 }
 
-// Naming calls fn, which may ask which names of events are taken: none is given away while
-// it runs.
+// Naming calls fn, which may ask whether names of events are taken. While fn runs, no name is
+// taken or released.
 func (l *EventList) Naming(fn func(taken func(group, event string) bool) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fn(func(group, event string) bool { return l.byName[group+"/"+event] != nil })
 }
 
-// without gives the list but for some: another one, which doesn't keep them alive.
+// without returns the elements of list that are not in some. The result is a new slice, so that the
+// others can be collected.
 func without[T comparable](list, some []T) []T {
 	drop := make(map[T]bool, len(some))
 	for _, x := range some {
@@ -202,7 +202,8 @@ func without[T comparable](list, some []T) []T {
 	return out
 }
 
-// remove gives the list without x: another one, which doesn't keep x alive.
+// remove returns list without x. If x was in it, the result is a new slice, so that x can be
+// collected.
 func remove[T comparable](list []T, x T) []T {
 	i := slices.Index(list, x)
 	switch {

@@ -2,8 +2,7 @@ package engine
 
 import "kprobe/probe/results"
 
-// Stats gives the counters of every event, in order of definition, but for those whose places
-// other definitions have.
+// Stats returns the counters of every event, in order of definition, without idle events.
 func (s *Engine) Stats() (out []results.Stats) {
 	s.Events.held(func(all []*Event) {
 		look(all)
@@ -22,7 +21,7 @@ func (s *Engine) Stats() (out []results.Stats) {
 	return out
 }
 
-// PlaceStats gives the counters of every place of every event by itself.
+// PlaceStats returns the counters of each place of each event.
 func (s *Engine) PlaceStats() (out []results.Stats) {
 	s.Events.held(func(all []*Event) {
 		look(all)
@@ -33,7 +32,7 @@ func (s *Engine) PlaceStats() (out []results.Stats) {
 	return out
 }
 
-// look brings events' counters up to date.
+// look includes the records that are still in the rings in the events' counters.
 func look(all []*Event) {
 	looked := map[*Feed]bool{}
 	for _, e := range all {
@@ -41,7 +40,7 @@ func look(all []*Event) {
 	}
 }
 
-// Unarmed gives the events that never had a place.
+// Unarmed lists the events that never had an armed place, without removed and idle ones.
 func (s *Engine) Unarmed() (out []*results.Event) {
 	s.Events.held(func(all []*Event) {
 		for _, e := range all {

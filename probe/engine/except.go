@@ -7,11 +7,11 @@ import (
 	"kprobe/symbols"
 )
 
-// namedPlaces are what was found for the places that definitions of one change name, for
-// those that leave functions to others (fetch.Def.Except); nil: none does.
+// namedPlaces has the sites of all places that the definitions of one change name. Definitions that
+// leave functions to others (fetch.Def.Except) look them up. It is nil if no definition does so.
 type namedPlaces map[symbols.Place][]symbols.Site
 
-// newNamedPlaces is for a change of these definitions.
+// newNamedPlaces makes the namedPlaces of a change of defs.
 func newNamedPlaces(defs []*Definition) namedPlaces {
 	if slices.ContainsFunc(defs, func(d *Definition) bool { return len(d.Def.Except) > 0 }) {
 		return namedPlaces{}
@@ -21,7 +21,7 @@ func newNamedPlaces(defs []*Definition) namedPlaces {
 
 func (n namedPlaces) note(p symbols.Place, sites []symbols.Site) {
 	if n != nil {
-		p.Return = false // entries and returns are of the same functions
+		p.Return = false // probes of entries and of returns have the same functions
 		n[p] = sites
 	}
 }
@@ -32,13 +32,13 @@ func (n namedPlaces) of(p symbols.Place) (sites []symbols.Site, known bool) {
 	return sites, known
 }
 
-// except leaves out the places that a definition leaves to others.
+// except removes the places that a definition leaves to other definitions.
 func (tg *Target) except(d *fetch.Def, places []symbols.Site, named namedPlaces) []symbols.Site {
 	theirs := map[symbols.Addr]bool{}
 	for _, other := range d.Except {
 		list, known := named.of(other)
 		if !known {
-			// What can't be found now has no places.
+			// A place that can't be resolved now excepts nothing.
 			list, _ = away(tg.Engine, func() ([]symbols.Site, error) { return tg.Space.Resolve(other) })
 			named.note(other, list)
 		}

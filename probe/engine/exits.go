@@ -6,7 +6,7 @@ import (
 	"kprobe/probe/insn"
 )
 
-// exitFinder finds exits of functions, while the process stays as it is.
+// exitFinder finds exits of functions. It is valid until the process's mappings change.
 func (tg *Target) exitFinder() *exits.Finder {
 	return exits.New(tg.Space, tg.Proc, tg.assessor(), tg.funcs.Leaving)
 }

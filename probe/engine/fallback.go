@@ -15,9 +15,8 @@ import (
 	"kprobe/symbols"
 )
 
-// catchFor lays the fallback handler under what patches need a tracer for: loads that may
-// fault, guards, detours that can't go on, and instructions that may fault in their
-// copies.
+// catchFor prepares the fallback handlers for everything for which patches else need a tracer: loads
+// that may fault, guards, detours that can't go on, and instructions that may fault in their copies.
 func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	a := tg.Area
 	f := &tg.faults
@@ -60,7 +59,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	return errors.Join(f.answer(ctx, a, nil, sigs), tg.catchFaults(ctx))
 }
 
-// caught is how many places of patches the fallback handler is told of, about.
+// caught estimates how many entries the patches need in the fallback handler's table.
 func caught(list []*Patch) (n int) {
 	for _, p := range list {
 		for s := range p.allStages() {
@@ -79,9 +78,9 @@ func caught(list []*Patch) (n int) {
 	return n
 }
 
-// catchDetour has the fallback handler send threads on whose detours can't go on: those that ask
-// (detour.Ask), and those whose stack has no room. What the table has no room for
-// is left out.
+// catchDetour enters into the fallback handler's table where threads continue whose detours can't go
+// on, because they ask (detour.Ask) or because their stack has no room. If the table is full, the
+// rest is left out.
 func (s *stage) catchDetour(table *detour.Table) {
 	for _, k := range s.Detour.Asks {
 		_ = table.Insert(detour.FaultKey(k.At), k.Back)
@@ -96,7 +95,7 @@ func (s *stage) catchDetour(table *detour.Table) {
 	}
 }
 
-// forgetDetour takes from the fallback handler's table what catchDetour has put there.
+// forgetDetour removes the entries of catchDetour from the fallback handler's table.
 func (s *stage) forgetDetour(table *detour.Table) {
 	for _, k := range s.Detour.Asks {
 		table.Remove(detour.FaultKey(k.At))
@@ -106,8 +105,8 @@ func (s *stage) forgetDetour(table *detour.Table) {
 	}
 }
 
-// Pushes are the instructions of the stage's detour, and of the return trampolines of its
-// return probe, at which there may be no stack.
+// Pushes yields the instructions of the stage's detour, and of its return trampolines, that write to
+// the stack and may find no room.
 func (s *stage) Pushes() iter.Seq[detour.Push] {
 	return func(yield func(detour.Push) bool) {
 		for k := range s.Detour.Pushes() {
@@ -126,7 +125,7 @@ func (s *stage) Pushes() iter.Seq[detour.Push] {
 	}
 }
 
-// catchSites lays the fallback handler under the copies of breakpoints' instructions.
+// catchSites prepares the fallback handlers for faults in the copies of breakpoints' instructions.
 func (tg *Target) catchSites(ctx context.Context, list []*Site) error {
 	for _, st := range list {
 		if err := tg.faults.catchCopy(tg.Area.Table, st.moved, st.slot); err != nil {
@@ -136,13 +135,13 @@ func (tg *Target) catchSites(ctx context.Context, list []*Site) error {
 	return tg.catchFaults(ctx)
 }
 
-// catchFaults has fallback handlers answer faults of detours, and those in copies, of which only a
-// handler of the program's takes notice. One that it sets later is found by
-// layFallbacksAgain.
+// catchFaults sets fallback handlers for the signals of faults in detours. For faults in copies it
+// does so only if the program has a handler for the signal; a handler that the program sets later is
+// noticed by LayFallbacksAgain.
 func (tg *Target) catchFaults(ctx context.Context) error {
 	err := tg.faults.answer(ctx, tg.Area, nil, tg.faults.unanswered(tg.Proc.PID()))
 	if errors.Is(err, tracee.ErrNoThread) {
-		return nil // later: it matters only where the tracer is killed
+		return nil // tried again later: the handlers are needed only if the tracer is killed
 	}
 	return err
 }
@@ -155,8 +154,8 @@ func GuardKey(g plan.Guard) uint64 {
 	return detour.FaultKey(g.At)
 }
 
-// retireGuards has threads that arrive at the guards of a patch that was
-// taken out go on at the instruction itself.
+// retireGuards removes the guards of a patch that is no longer in the text. A thread whose trap at a
+// guard is not answered yet continues at the instruction itself.
 func (tg *Target) retireGuards(p *Patch) {
 	for _, g := range p.Plan.Guards {
 		tg.Area.Table.Retire(GuardKey(g))

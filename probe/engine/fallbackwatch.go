@@ -16,43 +16,42 @@ import (
 
 // How the fallback handlers stay in place
 //
-// A program may set handlers of its own after kprobe came; a runtime that starts under kprobe
-// always does. They replace the fallback handler, and if both processes of kprobe were killed
-// then, a breakpoint would be the program's death. So the actions are checked again:
+// A program may set signal handlers of its own after kprobe came; a runtime that starts under
+// kprobe always does. Such a handler replaces the fallback handler. If both processes of kprobe are
+// killed then, the next breakpoint kills the program. So kprobe reads the program's actions again:
 //
-//	at a breakpoint  the thread is stopped anyway; at most every fallbacksSoon, later every
-//	                 fallbacksLate
-//	now and then     /proc/PID/status tells which signals are caught: if that has changed, the
-//	                 actions are read. A program that replaces only the fallback handler's
-//	                 action doesn't show there. So they are also read without a reason,
-//	                 less and less often.
+//	at a breakpoint  because the thread is stopped anyway; at most every fallbacksSoon, later
+//	                 every fallbacksLate
+//	at a tick        if /proc/PID/status shows other caught signals than before. It shows no
+//	                 difference if the program replaces only the fallback handler's own action.
+//	                 So the actions are also read without such a reason, at growing intervals
 //
-// An idle session can't afford to wake the tracer's thread for nothing: another goroutine reads
-// the file.
+// A session must not wake the tracer's thread while nothing happens, so another goroutine reads
+// /proc/PID/status.
 const (
 	fallbacksSoon  = 5 * time.Millisecond
 	fallbacksLate  = time.Second
-	fallbacksTick  = 100 * time.Millisecond
-	fallbacksAsk   = time.Second // the tracer's thread looks at least so often
-	fallbacksQuiet = 30 * time.Second
-	// fallbacksPatience is how long one look may take.
+	fallbacksTick  = 100 * time.Millisecond // how often /proc/PID/status is read
+	fallbacksAsk   = time.Second            // how often the tracer's thread checks at least
+	fallbacksQuiet = 30 * time.Second       // the longest interval between reads without a reason
+	// fallbacksPatience is how long reading all actions may take.
 	fallbacksPatience = time.Second
 )
 
-// FallbackWatch is when a target's actions are looked at next.
+// FallbackWatch says when a target's signal actions are read next.
 type FallbackWatch struct {
-	atStop     time.Time
+	atStop     time.Time // the earliest time to read them at a breakpoint
 	stopPause  time.Duration
-	atTick     time.Time
+	atTick     time.Time // the next time to read them without a reason
 	tickPause  time.Duration
-	caught     string // SigIgn and SigCgt when the actions were asked for last
-	toldFailed bool
-	laid       map[syscall.Signal]int // how often an action was laid under a fallback handler again
+	caught     string                 // caughtSignals when the actions were last read
+	toldFailed bool                   // it was logged that an action can't have a fallback handler
+	laid       map[syscall.Signal]int // how often a fallback handler was set again
 }
 
-// Tell logs that an action was laid under a fallback handler again: the first time, and then
-// whenever it has happened ten times as often. Breakpoints where a signal is
-// blocked have the kernel take the fallback handler away each time they are hit.
+// Tell logs that a fallback handler was set in front of an action again: the first time, and then
+// each time the count is a power of ten. A breakpoint in a thread that blocks its signal makes the
+// kernel reset the action each time it is hit.
 func (w *FallbackWatch) Tell(tg *Target, sig syscall.Signal) {
 	if w.laid == nil {
 		w.laid = map[syscall.Signal]int{}
@@ -73,14 +72,15 @@ func powerOfTen(n int) bool {
 	return n == 1
 }
 
-// WatchFallbacks looks at the targets' actions, at what their detours can read by now,
-// and at what other terminals wait for, until ctx is done.
+// WatchFallbacks does the work of each tick until ctx is done: it checks the targets' signal actions,
+// whether their jumps can be built again, semaphores and watchpoints that were switched, and
+// readers that wait for counters.
 func (s *Engine) WatchFallbacks(ctx context.Context) {
 	tick := time.NewTicker(fallbacksTick)
 	defer tick.Stop()
-	var due time.Time // when the tracer's thread is to look
+	var due time.Time // when the tracer's thread must check next
 	joined := uint64(0)
-	caught := map[int]string{} // of the processes that it looks after
+	caught := map[int]string{} // caughtSignals of the watched processes, by number
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,7 +124,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// stillCaught reports whether the processes catch the signals that they did.
+// stillCaught reports whether the caughtSignals of all processes in were are unchanged.
 func stillCaught(were map[int]string) bool {
 	for pid, was := range were {
 		if caughtSignals(pid) != was {
@@ -159,7 +159,7 @@ func (tg *Target) fallbacksAtTick() {
 	w.tickPause = min(max(2*w.tickPause, fallbacksTick), fallbacksQuiet)
 	w.atTick = now.Add(w.tickPause)
 	if !tg.LayFallbacksAgain(nil) {
-		// Soon again, but not so that little else is done.
+		// Try again soon, but spend at most an eighth of the time on it.
 		w.tickPause = fallbacksTick
 		w.atTick = now.Add(max(fallbacksTick, 8*time.Since(now)))
 		return
@@ -167,7 +167,7 @@ func (tg *Target) fallbacksAtTick() {
 	w.caught = caughtSignals(tg.Proc.PID())
 }
 
-// fallbacksAtStop looks at the actions while t is stopped at a breakpoint.
+// fallbacksAtStop reads the actions, if it is time, while t is stopped at a breakpoint.
 func (tg *Target) fallbacksAtStop(t *tracee.Thread) {
 	w := &tg.faults.watch
 	now := time.Now()
@@ -179,11 +179,12 @@ func (tg *Target) fallbacksAtStop(t *tracee.Thread) {
 	tg.LayFallbacksAgain(t)
 }
 
-// LayFallbacksAgain puts a fallback handler in front of each action that has taken its place. It
-// reports whether it could: no thread may be fit to be asked at the moment.
+// LayFallbacksAgain sets the fallback handler again for each signal whose action the program has
+// replaced, in front of the new action. t is a stopped thread or nil. It returns false if no thread
+// can execute injected calls at the moment.
 func (tg *Target) LayFallbacksAgain(t *tracee.Thread) bool {
 	a, w := tg.Area, &tg.faults.watch
-	// There is always a next time: other threads' events are not to wait long.
+	// The time is limited so that other threads' stops don't wait long: it is tried again later.
 	ctx, cancel := context.WithTimeout(tg.Engine.Run, fallbacksPatience)
 	defer cancel()
 	if fresh := tg.faults.unanswered(tg.Proc.PID()); len(fresh) > 0 {
@@ -223,8 +224,8 @@ func (tg *Target) LayFallbacksAgain(t *tracee.Thread) bool {
 	return true
 }
 
-// caughtSignals gives what a process's status says of ignored and caught signals, and
-// of seccomp, of which a change is to be noticed; "" of a process that is gone.
+// caughtSignals returns the lines of a process's status about ignored and caught signals and about
+// seccomp, in which WatchFallbacks looks for changes; "" if the process is gone.
 func caughtSignals(pid int) string {
 	st, err := procfs.Process(pid).Status()
 	if err != nil {

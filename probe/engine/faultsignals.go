@@ -17,14 +17,14 @@ import (
 	"kprobe/symbols"
 )
 
-// faultSignals is which signals of faults an address space's code may raise where kprobe
-// has moved it, and what the program does on those that fallback handlers answer.
+// faultSignals are the signals that faults in detours and copies of an address space may raise, and
+// the program's actions for them.
 type faultSignals struct {
-	actions map[syscall.Signal]tracee.Sigaction // the program's, of those that are answered
-	copies  map[syscall.Signal]bool             // of copies that the fallback handler's table knows
-	detours bool                                // jumps have been there, whose detours may fault
-	// ignoring are the signals that the program ignored when that was looked at last,
-	// bit by number less one; ignored those and the ones of the time before.
+	actions map[syscall.Signal]tracee.Sigaction // the program's actions for signals that have a fallback handler
+	copies  map[syscall.Signal]bool             // signals that copies may raise
+	detours bool                                // there are or were detours, which may fault
+	// ignoring are the signals that the program ignored at the last noteIgnored; ignored are
+	// those of the last two. Signal n has bit n-1.
 	ignoring, ignored uint64
 	watch             FallbackWatch
 }
@@ -33,8 +33,8 @@ func newFaultSignals() faultSignals {
 	return faultSignals{actions: map[syscall.Signal]tracee.Sigaction{}, copies: map[syscall.Signal]bool{}}
 }
 
-// unanswered gives the signals that fallback handlers of a process are to answer, and none
-// does: those of detours, and of copies where the program has handlers.
+// unanswered lists the signals that need a fallback handler and have none: those of detours, and
+// those of copies if the program has a handler for them.
 func (f *faultSignals) unanswered(pid int) map[syscall.Signal]bool {
 	out := maps.Clone(f.copies)
 	if f.detours {
@@ -51,8 +51,8 @@ func (f *faultSignals) unanswered(pid int) map[syscall.Signal]bool {
 	return out
 }
 
-// answer has fallback handlers of an area answer signals that none answers yet. t is a
-// stopped thread of the process or nil.
+// answer sets fallback handlers for those of sigs that have none. t is a stopped thread of the
+// process or nil.
 func (f *faultSignals) answer(ctx context.Context, a *area.Area, t *tracee.Thread, sigs map[syscall.Signal]bool) error {
 	for sig := range sigs {
 		if _, ok := f.actions[sig]; ok {
@@ -70,14 +70,14 @@ func (f *faultSignals) answer(ctx context.Context, a *area.Area, t *tracee.Threa
 	return nil
 }
 
-// catchCopy has the fallback handler whose table it is show faults in a copy, which is at an
-// address, as those of the originals, once it answers the signals of these.
+// catchCopy enters into the fallback handler's table how a fault in the copy m at address at is shown
+// as a fault of the original instruction. It takes effect when the signals have fallback handlers.
 func (f *faultSignals) catchCopy(table *detour.Table, m insn.Moved, at symbols.Addr) error {
 	memory, division := m.Faulting(uint64(at))
 	for _, pt := range append(memory, division...) {
 		to, ok := detour.CopyFault(pt.IP, int(pt.AddSP), asm.Reg(pt.Scratch))
 		if !ok {
-			continue // a fallback handler can't undo what the copy did; there is none such
+			continue // a fallback handler can't undo what such a copy does; no copy does this today
 		}
 		if err := table.Insert(detour.FaultKey(uint64(at)+uint64(pt.Off)), to); err != nil {
 			return err
@@ -92,8 +92,7 @@ func (f *faultSignals) catchCopy(table *detour.Table, m insn.Moved, at symbols.A
 	return nil
 }
 
-// forgetCopy takes from a fallback handler's table what it knows of a copy that no thread
-// can be in.
+// forgetCopy removes the entries of catchCopy for a copy that no thread can be in.
 func forgetCopy(table *detour.Table, m insn.Moved, at symbols.Addr) {
 	memory, division := m.Faulting(uint64(at))
 	for _, pt := range append(memory, division...) {
@@ -101,8 +100,8 @@ func forgetCopy(table *detour.Table, m insn.Moved, at symbols.Addr) {
 	}
 }
 
-// noteIgnored remembers which signals the program ignores, or did when that was looked
-// at before: one that was just forced it ignores no more.
+// noteIgnored notes which signals the program ignores now, or ignored at the look before. The look
+// before counts because the kernel resets an ignored action when it forces the signal.
 func (f *faultSignals) noteIgnored(status string) {
 	now := signalSet(status, "SigIgn:")
 	f.ignored = now | f.ignoring
@@ -113,7 +112,7 @@ func (f *faultSignals) noteIgnored(status string) {
 func signalSet(status, name string) (set uint64) {
 	for line := range strings.Lines(status) {
 		if v, ok := strings.CutPrefix(line, name); ok {
-			set, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64) // the kernel's
+			set, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64) // the kernel's number is valid
 		}
 	}
 	return set

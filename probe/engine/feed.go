@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kprobe/probe/detour"
 	"kprobe/probe/feed"
 	"kprobe/probe/mailbox"
 	"kprobe/probe/memory"
@@ -14,11 +15,11 @@ import (
 	"kprobe/symbols"
 )
 
-// Feed is where a target's hits come out: the rings and counters of its memory
-// file, which detours write in the target and the tracer thread writes for
-// hits of breakpoints, and what reads them.
+// Feed is the way of a target's hits to the sink: the rings and counters of its memory file, and
+// their reader. Detours in the target write to them, and the tracer's thread does for hits of
+// breakpoints.
 //
-// The producer and the ids belong to the tracer thread.
+// The producer and the numbers belong to the tracer's thread.
 type Feed struct {
 	*feed.Reader
 	engine   *Engine
@@ -27,24 +28,24 @@ type Feed struct {
 	File     *memory.File
 	producer *ring.Producer
 	counters *ring.Counters
-	box      *ring.Mailbox // in the target's memory, of the goroutine that serves
-	own      *mailbox.Own  // in kprobe's, too
-	posted   chan struct{} // something is in one of them
+	box      *ring.Mailbox // the mailbox in the target's memory; used by the goroutine of serve only
+	own      *mailbox.Own  // the mailbox in kprobe's memory; used by that goroutine only
+	posted   chan struct{} // receives a value when a request is in one of them
 
-	mu       sync.RWMutex // guards probes
-	Ids      []*Placed    // by id - 1; nil: the id is free
-	Spare    []uint32     // free ids
-	usedRows int          // rows of bins that were ever in use
+	mu       sync.RWMutex // guards the fields up to waiting
+	Ids      []*Placed    // the probe with number n is at n-1; nil: the number is free
+	Spare    []uint32     // free numbers
+	usedRows int          // number of rows of bins that were ever in use
 	freeRows []int
-	// waiting are the definitions that wait for their library, with their ids.
+	// waiting are the definitions that wait for their library, with their numbers.
 	waiting map[*Definition]uint32
-	seq     uint64 // of the place that came last
-	// patience is for full rings.
+	seq     uint64 // number of probes that were ever added
+	// patience limits waiting for room in full rings.
 	patience ring.Patience
-	over     atomic.Bool // the target is left, or its image gone
-	// expects says that something in the target waits for its library.
+	over     atomic.Bool // the target was left, or its address space is gone
+	// expects says that a definition waits for its library in the target.
 	expects atomic.Bool
-	ended   atomic.Bool // every probe was switched off for the end of the run
+	ended   atomic.Bool // DisableAll has switched all probes off
 	outside outsides
 }
 
@@ -81,7 +82,8 @@ func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, e
 	return t, nil
 }
 
-// Start begins to read.
+// Start starts the goroutines that read the rings and serve the mailboxes. It does nothing if they
+// run already.
 func (t *Feed) Start(ctx context.Context) {
 	if t.Reading() {
 		return
@@ -90,8 +92,8 @@ func (t *Feed) Start(ctx context.Context) {
 	go t.serve(t.Reader.Start(ctx))
 }
 
-// calibrate waits until detours can tell the time: some milliseconds after the
-// target was attached to.
+// calibrate waits until detours can compute times, which takes some milliseconds after attaching.
+// The error is ring.ErrClock.
 func (t *Feed) calibrate() error {
 	if !t.Reading() {
 		return t.Rings.Calibrate()
@@ -106,7 +108,8 @@ func (t *Feed) calibrate() error {
 	return nil
 }
 
-// rate is how time stamps become times, by a sample of now (ring.Reader.Rate).
+// rate returns how time stamps become times: a sample of both clocks now, and the rate
+// (ring.Reader.Rate).
 func (t *Feed) rate() (now ring.Sample, rate uint64, err error) {
 	if err := t.calibrate(); err != nil {
 		return now, 0, err
@@ -119,12 +122,21 @@ func (t *Feed) rate() (now ring.Sample, rate uint64, err error) {
 	return now, rate, nil
 }
 
-// put records a hit of a breakpoint. The session's context is filled.
+// put writes the record of a breakpoint's hit into a ring. If the ring is full, it waits for room for
+// a limited time, and then counts the hit as lost. The session's context is filled.
 func (t *Feed) put(p *Placed, rec []byte, ret symbols.Addr) {
 	s := t.engine
 	for len(rec)&7 != 0 {
 		rec = append(rec, 0)
 	}
+	behind := 0
+	if p.Ev.Return {
+		behind += detour.ReturnTail
+	}
+	if p.data != nil {
+		behind += feed.AccessSize
+	}
+	rec = append(rec, make([]byte, ring.Padded(len(rec)+behind)-len(rec)-behind)...)
 	if p.Ev.Return {
 		rec = append(rec, put64(uint64(ret))...)
 	}

@@ -2,16 +2,16 @@ package engine
 
 // The end of a feed while the session goes on
 //
-// When the last process of an address space has ended, or has executed another program,
-// nothing comes from its memory file any more. What is in it is given to the sink, its
-// counters are added to those of its events, and nothing refers to it any longer: a session
-// may see thousands of processes come and go.
+// When the last process of an address space has ended or executed another program, its memory file
+// gets no more hits. Then the hits that are still in it are passed to the sink, its counters are
+// added to those of the events, and the file is freed. A session may see thousands of processes, so
+// it can't keep all files.
 
-// fewFeeds are kept until the run is over, in which some is asked of them.
+// fewFeeds is the number of feeds that are kept until the run ends.
 const fewFeeds = 8
 
-// retireFeed has a feed end whose target is over. It is called on the tracer's thread, and
-// does nothing once the run is: its end takes care of the feeds that are left.
+// retireFeed ends the feed of a target that is gone, if there are more than fewFeeds. It is called on
+// the tracer's thread. When the run is ending it does nothing, because the run's end ends all feeds.
 func (s *Engine) retireFeed(t *Feed) {
 	if s.Stopping || !s.Running || !t.Reading() || len(s.Feeds) <= fewFeeds {
 		return

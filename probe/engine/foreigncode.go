@@ -5,8 +5,8 @@ import (
 	"kprobe/symbols"
 )
 
-// covered compares the instructions that a jump displaces, and the bytes
-// behind them that are part of it, with the file.
+// covered compares the instructions that a jump displaces, and the bytes behind them that belong to
+// the patch, with the file. The error says if they differ.
 func (tg *Target) covered(p *plan.Patch) error {
 	at := symbols.Addr(p.At)
 	if err := tg.pristine(at, p.Displaced); err != nil || p.Lock <= p.End() {

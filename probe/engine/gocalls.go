@@ -13,22 +13,21 @@ import (
 
 // Returns of Go functions with values of the entry
 //
-// They go by exits (returnexits.go), where the function checks its stack: the call is
-// known by its goroutine and how far its slot lies from the stack's upper end, as
-// stacks are copied when they grow (detour.GoKey). A goroutine that is moved to
-// another thread in the call takes both with it. A call that is left by a panic or
-// runtime.Goexit is no return; its row is taken by the next call at that depth, or
-// given back when the tracer finds its slot used anew.
+// They are seen at exits (returnexits.go) if the function checks its stack. A call is identified by
+// its goroutine and the distance of its slot from the stack's upper end (detour.GoKey). Both stay the
+// same when the stack is copied to grow, and when the goroutine moves to another thread. A call that
+// is left by a panic or runtime.Goexit is not a return. Its row is taken over by the next call at
+// that depth, or freed when the tracer finds its slot overwritten.
 //
-// Where one of the jumps can't be had, all are breakpoints (returnbreakpoint.go), with the
-// same keys. A change from jumps to breakpoints takes over the calls that are under
-// way; one back would lose them, and isn't made.
+// If one of the places can't have a jump, all are breakpoints (returnbreakpoint.go), with the same
+// keys. A change from jumps to breakpoints adopts the active calls. A change back would lose them,
+// so there is none.
 
-// withGo is a patch with all that goes with it when it makes way: the other patches
-// of Go functions' return probes that it serves, and of theirs.
+// withGo lists a patch and all patches that must give way together with it: those of the Go return
+// probes that it serves, and so on. goes are these return probes.
 func (tg *Target) withGo(p *Patch) (list []*Patch, goes []*Placed) {
 	list = []*Patch{p}
-	for i := 0; i < len(list); i++ { // grows
+	for i := 0; i < len(list); i++ { // the list grows in the loop
 		for _, w := range list[i].Wants {
 			if !w.P.GoABI || w.P.ByExits == nil || slices.Contains(goes, PlacedOf(w)) {
 				continue
@@ -44,16 +43,16 @@ func (tg *Target) withGo(p *Patch) (list []*Patch, goes []*Placed) {
 	return list, goes
 }
 
-// A thread in the detour of an entry may be about to note its call, which nobody
-// would find any more once the others are taken over: so it is let run until it
-// has left, for as long as entersFor tries, one each entersPause.
+// A thread in the detour of an entry may be about to note its call. If the noted calls were adopted
+// first, this one would be lost. So the threads run on until none is in such a detour: for at most
+// entersFor tries, entersPause apart.
 const (
 	entersPause = time.Millisecond
 	entersFor   = 100
 )
 
-// stoppedBetweenCalls calls fn with the target stopped and no thread in the detours
-// of the return probes goes, if it can be waited for.
+// stoppedBetweenCalls calls fn with all threads stopped and none in a detour of the return probes
+// goes. If a thread stays in one for too long, fn is called nevertheless.
 func (tg *Target) stoppedBetweenCalls(ctx context.Context, goes []*Placed, fn func(stopped []*tracee.Thread) error) error {
 	for try := 0; ; try++ {
 		wait := false
@@ -83,12 +82,12 @@ func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
 	})
 }
 
-// adoptCalls makes the calls that are under way ones that are followed by
-// breakpoints.
+// adoptCalls makes instances for the active calls that jumps have noted, so that breakpoints follow
+// them.
 func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 	mem := make([]byte, l.Calls.Size())
 	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(l.Calls.Addr)); err != nil {
-		tg.Engine.Logf("%s: calls that are under way are not followed: %v", p.Where.Name, err)
+		tg.Engine.Logf("%s: its active calls are not followed: %v", p.Where.Name, err)
 		return
 	}
 	for _, in := range l.Calls.Used(mem) {

@@ -9,8 +9,8 @@ import (
 	"kprobe/symbols"
 )
 
-// returnAlone records a return of which nothing is kept from the entry. The
-// thread stands at the return; the hit has the registers of behind it.
+// returnAlone records a return that needs nothing from the entry. The thread is at the return
+// instruction; the hit shows the registers after it.
 func (s *Engine) returnAlone(p *Placed, ra symbols.Addr) {
 	was := s.regs
 	s.regs.IP = uint64(ra)
@@ -19,8 +19,8 @@ func (s *Engine) returnAlone(p *Placed, ra symbols.Addr) {
 	s.regs = was
 }
 
-// hitStage records the hits of a detour that had no room on the stack, and
-// sends the thread on to the displaced instructions.
+// hitStage takes the hits of a detour that found no room on the stack, and continues the thread at
+// the displaced instructions.
 func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
 	regs, err := th.t.Regs()
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
 	return sendTo(tg, th.t, regs, st.CopyAt)
 }
 
-// sendTo lets a thread go on elsewhere.
+// sendTo continues a thread at another address.
 func sendTo(tg *Target, t *tracee.Thread, regs *unix.PtraceRegs, to symbols.Addr) tracee.Verdict {
 	regs.Rip = uint64(to)
 	return tg.resumed(t, regs)

@@ -9,7 +9,7 @@ import (
 	"kprobe/symbols"
 )
 
-// ground is what a change is planned on. out makes way for it.
+// ground is what the planner knows of the target. The patches in out give way for the planned change.
 func (tg *Target) ground(out *outgoing) *planner.Ground {
 	g := &planner.Ground{
 		Text: tg.text, Stands: &standing{tg.Sites, tg.Patches.pages, out}, Code: tg.funcs, Around: tg.around,
@@ -36,15 +36,15 @@ func (tg *Target) ground(out *outgoing) *planner.Ground {
 	return g
 }
 
-// standing is what stands in the text, and doesn't make way.
+// standing finds the patches in the text that don't give way.
 type standing struct {
 	sites map[symbols.Addr]*Site
 	jumps planner.PageIndex[*Patch]
 	out   *outgoing
 }
 
-// Breakpoint gives the length of the instruction whose breakpoint is at an address; ok
-// is false where there is none.
+// Breakpoint returns the length of the instruction with a breakpoint at an address; ok is false if
+// there is no breakpoint.
 func (s *standing) Breakpoint(a symbols.Addr) (length int, ok bool) {
 	st := s.sites[a]
 	if st == nil || s.out.hasSite(st) {
@@ -53,8 +53,8 @@ func (s *standing) Breakpoint(a symbols.Addr) (length int, ok bool) {
 	return st.Length, true
 }
 
-// Taken lists the bytes in [lo, hi) that breakpoints have, and all of the jumps that
-// have bytes there.
+// Taken lists the instructions in [lo, hi) that have breakpoints, and all bytes of the jumps that
+// have a byte there.
 func (s *standing) Taken(lo, hi symbols.Addr) (out []plan.Range) {
 	for a := lo; a < hi && len(s.sites) > 0; a++ {
 		if n, ok := s.Breakpoint(a); ok {

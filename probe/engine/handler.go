@@ -8,27 +8,31 @@ import (
 	"kprobe/symbols"
 )
 
-// Handler answers the tracer's events. Its methods run on the tracer thread
-// with the thread stopped.
+// Handler answers the tracer's events. Its methods run on the tracer's thread, with the event's thread
+// stopped.
 //
-// A thread and a breakpoint, in states:
+// A thread that meets a breakpoint goes through these states:
 //
-//	at the site   it executes int3 and stops: Breakpoint. Hits are recorded,
-//	              its instruction pointer is set to the copy.
-//	in the copy   boosted: it runs through it and jumps back, seen by nobody.
-//	              stepped, where a PostHandler is due: it stops behind each
-//	              instruction of the copy: Stepped, until it has left.
-//	a fault there Signal: the program is shown the fault as one of the
-//	              instruction at the site, with the registers of before.
-//	a signal there Signal: held back; the thread is stepped out of the copy and
-//	              gets it then, where the program knows its own code.
+//	at the site   the thread executes the int3 and stops (Breakpoint). Its hits are recorded,
+//	              and its instruction pointer is set to the copy
+//	in the copy   the thread executes the copy and jumps back, without another stop. If a
+//	              PostHandler is due, the thread is stepped: it stops behind each instruction
+//	              of the copy (Stepped) until it has left the copy
+//
+// Two events may happen in the copy. Both come to Signal:
+//
+//	a fault       the program gets the fault as one of the instruction at the site, with the
+//	              registers that the thread had there
+//	a signal      the signal is held: the thread is stepped out of the copy, and gets the
+//	              signal in the program's own code
 type Handler struct{ engine *Engine }
 
-// HandlerOf answers events for an engine.
+// HandlerOf is the Handler of an engine.
 func HandlerOf(s *Engine) Handler { return Handler{s} }
 
-// KnowsTrap implements tracee.TrapKnower. Behind the first byte of a longer
-// instruction none begins, but behind a lock prefix that is jumped over.
+// KnowsTrap implements tracee.TrapKnower. A thread behind the first byte of a longer instruction can
+// only have trapped there, because no instruction begins at its second byte. The exception is a
+// lock prefix, which programs jump over.
 func (h Handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 	const lock = 0xf0
 	tg := h.engine.targetOf(t)
@@ -43,8 +47,8 @@ func (h Handler) KnowsTrap(t *tracee.Thread, at symbols.Addr) bool {
 func (h Handler) Breakpoint(t *tracee.Thread) tracee.Verdict {
 	v := h.breakpoint(t)
 	if tg := h.engine.targetOf(t); tg != nil && v != tracee.NotMine {
-		// Not before the thread has been led on from the int3: the call that
-		// this injects returns there, whoever lives.
+		// Only now, after the thread was moved away from the int3: the injected call returns to
+		// where the thread is, even if kprobe is killed meanwhile.
 		tg.fallbacksAtStop(t)
 	}
 	return h.stepping(t, h.engine.delayed(t, v))
@@ -66,8 +70,8 @@ func (h Handler) Signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	return h.stepping(t, h.signal(t, si))
 }
 
-// stepping keeps count of the threads that are being stepped, in the memory
-// file: should the tracer be killed, the fallback handler knows by it whose the trap is.
+// stepping counts in the memory file the threads that are being stepped. If the tracer is killed, the
+// fallback handler knows by this number that a step's trap is kprobe's.
 func (h Handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 	h.engine.busy.Store(0)
 	tg := h.engine.targetOf(t)
@@ -91,7 +95,7 @@ func (h Handler) Resumed(t *tracee.Thread) {
 	}
 }
 
-// noteStep counts the thread as one that steps, or no more.
+// noteStep counts the thread as one that is being stepped, or no longer.
 func (th *thread) noteStep(m *memory.File, on bool) {
 	if th.steps == on {
 		return
@@ -144,7 +148,7 @@ func (h Handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 			return tracee.Resume
 		}
 	}
-	// A hook may have taken the site out, or ended the process.
+	// A hook may have removed the site, or the process may have ended.
 	if !st.Armed {
 		regs.Rip = uint64(st.Addr)
 		_ = t.SetRegs(regs) // fails only if the thread is gone
@@ -161,8 +165,8 @@ func (h Handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	return tracee.Resume
 }
 
-// returnedTo records the call that has returned to a return trampoline, and has the thread go
-// on where the program would.
+// returnedTo records the return of the call whose return trampoline the thread has hit, and continues
+// the thread at the call's return address.
 func (s *Engine) returnedTo(tg *Target, t *tracee.Thread, regs *unix.PtraceRegs, trampoline int) {
 	if s.fill(tg, tg.thread(t)) != nil {
 		return // gone
@@ -173,9 +177,9 @@ func (s *Engine) returnedTo(tg *Target, t *tracee.Thread, regs *unix.PtraceRegs,
 	}
 }
 
-// hitSite does all that hangs on a site, in the order in which the program
-// experiences it: a call returns here, then the instruction is reached. Where a
-// handler leads the thread elsewhere (s.jumped) the instruction isn't.
+// hitSite does everything that a site serves, in the order of the program's events: a call returns
+// here, then the instruction is reached. If a handler continues the thread elsewhere (s.jumped), the
+// rest is skipped.
 func (s *Engine) hitSite(tg *Target, th *thread, st *Site) {
 	s.hitProbes(tg, th, st)
 	for _, f := range st.hooks {
@@ -195,6 +199,8 @@ func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
 	for _, p := range st.probes {
 		s.regs.IP = uint64(p.Where.Addr)
 		switch {
+		case p.Landing != nil:
+			s.land(tg, p)
 		case p.user.handles():
 			s.preHandler(p)
 		case s.Inject != nil:
@@ -222,8 +228,9 @@ func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
 	}
 }
 
-// strayTrap answers an int3 where there is no site: of a thread that trapped
-// before the site was taken out, or the program's own.
+// strayTrap answers a trap at an address without a site. If the text has no int3 there any more, the
+// thread trapped before the site was removed, and continues at the instruction. Otherwise the int3
+// is the program's own.
 func (h Handler) strayTrap(tg *Target, t *tracee.Thread, pc symbols.Addr) tracee.Verdict {
 	var b [1]byte
 	if _, err := tg.Proc.ReadMemory(b[:], pc); err != nil || b[0] == breakpoint {
@@ -264,16 +271,16 @@ func (h Handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 	}
 	pc := symbols.Addr(regs.Rip)
 	if si.Stepped() && tg.ownCode(pc) {
-		// A program that steps itself: its trap flag stays, and the next trap that it
-		// sees is behind kprobe's code.
+		// The program steps itself (TF). This trap is in kprobe's code, and is dropped. The flag
+		// stays set, so the program's next trap is behind kprobe's code.
 		return tracee.Resume
 	}
 	if si.Synchronous() {
 		tg.thread(t).post = nil // its instruction has had no effect
 	} else if tg.Area != nil {
 		if i, ok := tg.Area.Trampolines.At(pc); ok {
-			// It has returned, and not met the int3 yet: no frame of a signal may lead
-			// there, which may outlive the session.
+			// The thread has returned to the trampoline, but has not executed its int3. The
+			// signal's frame must not hold this address, because the frame may outlive the session.
 			h.engine.returnedTo(tg, t, regs, i)
 			return tracee.Deliver
 		}
@@ -315,5 +322,5 @@ func (tg *Target) ownCode(pc symbols.Addr) bool {
 	return tg.Area != nil && (tg.Area.Code.Holds(pc) != nil || tg.Area.Fallbacks.Holds(pc))
 }
 
-// targetOf finds the target of a thread; nil if it is none's.
+// targetOf finds the target of a thread; nil if there is none.
 func (s *Engine) targetOf(t *tracee.Thread) *Target { return s.Targets[t.Process().PID()] }

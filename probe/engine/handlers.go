@@ -12,35 +12,35 @@ import (
 	"kprobe/symbols"
 )
 
-// Handlers are what is called at the hits of a probe that was registered, as the engine
-// calls them (callbacks.go): over the registers of the thread that is stopped. Each may be
-// nil. They are not changed after they were made, but for gone.
+// Handlers are the handlers of a registered probe, in the form in which the engine calls them
+// (callbacks.go). They get the registers of the stopped thread. Each may be nil. Only Gone changes
+// after they were made.
 type Handlers struct {
 	Pre   func(r *regs.Regs) (skip bool)
 	Post  func(r *regs.Regs)
 	Fault func(r *regs.Regs, f *Fault) (handled bool)
-	// Of a return probe: follow makes what its handlers keep of a call, out of what they
-	// kept of one that is over, or nil; entry is called when there is an instance for the
-	// call, left when it has returned.
+	// A return probe has these three. Follow makes the value that the handlers keep for a call;
+	// before is the value of an earlier call to reuse, or nil. Entry is called when the call has
+	// an instance, Left when it has returned.
 	Follow func(before any, in *Instance) any
 	Entry  func(call any, r *regs.Regs) (skip bool)
 	Left   func(call any, ret symbols.Addr, r *regs.Regs)
 	Call   *signature.Func // of a jprobe
-	// abi is a jprobe's definition for a function without debug information,
-	// where that differs; nil: it doesn't.
+	// Abi is a jprobe's definition for a function without debug information; nil if it is the
+	// same as with.
 	Abi  *fetch.Def
 	Gone atomic.Bool // the probe was unregistered
-	// sync says that handlers run with the thread stopped: the probe must be a
+	// Sync says that the handlers run with the thread stopped, so the probe must be a
 	// breakpoint.
 	Sync bool
-	// entered is told the probe's event, which begins switched off where disabled says so.
+	// Entered is called with the probe's event. Disabled says that the event begins switched off.
 	Entered  func(ev *Event)
 	Disabled bool
-	// failed gives the error of a handler that panicked.
+	// Failed makes the error of a handler that panicked.
 	Failed func(handler string, value any, stack []byte) error
 }
 
-// whyTrap says why the probe can't be a jump; "" if it can. u may be nil.
+// whyTrap is the reason why the probe can't be a jump; "" if it can. u may be nil.
 func (u *Handlers) whyTrap() string {
 	if u == nil || !u.Sync {
 		return ""
@@ -48,13 +48,12 @@ func (u *Handlers) whyTrap() string {
 	return "its handlers run with the thread stopped"
 }
 
-// handles reports whether hits go to handlers at once, instead of being
-// recorded. u may be nil.
+// handles reports whether hits call handlers at once instead of being recorded. u may be nil.
 func (u *Handlers) handles() bool { return u != nil && u.Sync }
 
-// records reports whether hits leave records: those of a session that wants
-// some, and of jprobes whose function is called by the reader. A probe with
-// other handlers, or none, counts.
+// records reports whether hits of a probe make records: those of definitions, unless the session
+// only counts, and those of jprobes whose function the reader calls. Other registered probes only
+// count. u may be nil.
 func (s *Engine) records(u *Handlers) bool {
 	if u == nil {
 		return !s.Opts.CountOnly
@@ -62,8 +61,7 @@ func (s *Engine) records(u *Handlers) bool {
 	return u.Call != nil && !u.Sync
 }
 
-// form chooses the definition that fetches the parameters at a place. u may be
-// nil.
+// form is the definition that fetches a jprobe's parameters at a place; else d. u may be nil.
 func (u *Handlers) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
 	if u == nil || u.Call == nil {
 		return d, nil
@@ -74,14 +72,14 @@ func (u *Handlers) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
 	if u.Abi == nil {
 		return d, nil
 	}
-	// ErrNoValue is of a parameter that is known.
+	// With ErrNoValue the parameter is known, but has no value here.
 	if _, err := e.Argument(1); err != nil && !errors.Is(err, fetch.ErrNoValue) {
 		return u.Abi, nil
 	}
 	return d, nil
 }
 
-// Fault is what an instruction did that faulted.
+// Fault describes a fault of a probed instruction.
 type Fault struct {
 	Signal int          // its number: SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP
 	Code   int          // si_code (sigaction(2))

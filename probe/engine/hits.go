@@ -10,9 +10,8 @@ import (
 	"kprobe/symbols"
 )
 
-// fill makes the session's fetch context that of a stopped thread. From then on
-// until the stop is dealt with (handler.stepping) readers know that hits of that
-// time may still come.
+// fill fills the session's fetch context from a stopped thread. From now until the stop is answered
+// (Handler.stepping), readers know that hits of this time may still come (Engine.busy).
 func (s *Engine) fill(tg *Target, th *thread) error {
 	regs, err := th.t.Regs()
 	if err != nil {
@@ -27,8 +26,8 @@ func (s *Engine) fill(tg *Target, th *thread) error {
 	c.Comm = th.t.Comm()
 	c.PID, c.TID = tg.Proc.PID(), th.t.TID()
 	c.CPU = th.t.CPU()
-	// Noted before the hit's own time is taken: see ring.Options.Busy. An atomic
-	// store is done before what follows it.
+	// This time stamp must be stored before the hit's own is taken: see ring.Options.Busy. An
+	// atomic store is complete before the code that follows it.
 	s.busy.Store(s.counter.TSC())
 	s.now, s.tsc = s.clock.Now(), s.counter.TSC()
 	c.Time = s.now
@@ -37,15 +36,16 @@ func (s *Engine) fill(tg *Target, th *thread) error {
 	return nil
 }
 
-// record evaluates a probe's program over the session's context and puts the
-// hit into the rings. ret is the address returned to (0 at entry).
+// record takes a hit of a probe: it evaluates the probe's program in the session's context, counts or
+// records the hit, and carries out triggers. entry has the values of the call's entry, if any. ret is
+// the return address, 0 at an entry.
 func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	t := p.feed
 	if s.Stopping || p.removed || !t.enabled(p) {
 		return
 	}
 	if s.Opts.Detach {
-		return // detours take none before they are left, and the rings want stamps
+		return // recorders take hits only by detours, after the process is left
 	}
 	s.ctx.Entry = entry
 	s.ctx.Time = s.now
@@ -77,7 +77,7 @@ func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	s.after(p, rec)
 }
 
-// miss counts a hit that the probe could not take: nmissed.
+// miss counts a call for which the probe had no instance (nmissed).
 func (s *Engine) miss(p *Placed) {
 	if p.removed {
 		return
@@ -85,17 +85,17 @@ func (s *Engine) miss(p *Placed) {
 	p.feed.producer.Count(s.ctx.CPU, p.Id, ring.CounterMissed, 1)
 }
 
-// hitState is what belongs to the hit that is being evaluated.
+// hitState is the state of the hit that is being taken.
 type hitState struct {
 	ctx      fetch.Context
 	regs     fetch.Regs
 	rec      []byte
-	done     []*Instance
+	done     []*Instance   // calls that are ending
 	now, tsc uint64        // CLOCK_MONOTONIC in ns, and the time stamp counter
-	at       *thread       // that the context was filled from
-	jumped   bool          // a handler has led that thread elsewhere
-	accessed feed.Access   // of memory that is watched
-	watched  fetch.Watched // what is known of it
-	delay    time.Duration // for which that thread is to be kept stopped
+	at       *thread       // the thread that the context was filled from
+	jumped   bool          // the thread continues where a handler has set it
+	accessed feed.Access   // the access of a watchpoint's hit
+	watched  fetch.Watched // what is known of the watched memory
+	delay    time.Duration // how long the thread stays stopped
 	Handling bool          // a handler is running
 }

@@ -14,17 +14,17 @@ import (
 	"kprobe/symbols"
 )
 
-// Injection is what a session does to calls: of each function that a definition
-// names, to those that its filter passes. A call that is left alone counts as
-// filtered. The zero value changes nothing.
+// Injection is how a session changes calls of the functions that its definitions name. It changes
+// calls that pass the definition's filter. A call that isn't changed counts as filtered. The zero
+// value changes nothing.
 type Injection struct {
 	// Result, if not nil, is what a call returns at once, in %ax: its function is not
 	// executed.
 	Result *uint64
 	// Errno is written to the thread's errno before the call returns; 0 writes none.
 	Errno int32
-	// Delay is how long the thread waits at the function's entry; 0 is not at all. It
-	// stands still, and takes no signals meanwhile but SIGKILL.
+	// Delay is how long the thread stays stopped at the function's entry; 0 is not at all.
+	// Meanwhile it takes no signals except SIGKILL.
 	Delay time.Duration
 	// Every changes each Nth call; 0 and 1 change all.
 	Every uint64
@@ -40,18 +40,18 @@ type InjectionError struct {
 
 func (e *InjectionError) Error() string { return fmt.Sprintf("%s: %s", e.Def.Place, e.Why) }
 
-// Injecting is an Injection and what it has done. It is the tracer's thread's.
+// Injecting is an Injection with its counters. It is used on the tracer's thread only.
 //
-// Calls that end at once are changed by detours where jumps can be. What they count lies in
-// the memory file, and what the tracer does at breakpoints of the same session, too. Calls
-// that wait are threads that the tracer keeps stopped.
+// Calls that return at once are changed by detours if their function can have a jump, else by the
+// tracer at a breakpoint. Both use the same counters in the memory file. A call is delayed by
+// keeping its thread stopped.
 type Injecting struct {
 	Injection
-	seen, changed uint64 // where no detour counts
+	seen, changed uint64 // counters if no detour counts (Options.NoOptimize)
 }
 
-// NeedsTracer reports whether detours can't do it: in several processes each would
-// count by itself.
+// NeedsTracer reports whether detours can't make the change. Several processes count separately in
+// their detours, so they can't apply Every and Limit to all calls together.
 func (x *Injecting) NeedsTracer(several bool) bool {
 	return x.Delay > 0 || x.Result == nil || several && (x.Every > 1 || x.Limit > 0)
 }
@@ -76,7 +76,7 @@ func (x *Injecting) due(tg *Target) bool {
 	return true
 }
 
-// undue takes back that a call is changed, which can't be.
+// undue undoes due for a call that could not be changed.
 func (x *Injecting) undue(tg *Target) {
 	if tg.Engine.Opts.NoOptimize {
 		x.changed--
@@ -86,7 +86,7 @@ func (x *Injecting) undue(tg *Target) {
 	}
 }
 
-// injection is what the probe's detours do to calls; nil is nothing.
+// injection is how the probe's detours change calls; nil: they don't.
 func (p *Placed) injection() *detour.Injection {
 	tg := p.target
 	x := tg.Engine.Inject
@@ -100,7 +100,7 @@ func (p *Placed) injection() *detour.Injection {
 	}
 }
 
-// mayInject reports whether the calls at a place can be changed as asked.
+// mayInject returns an *InjectionError if calls at a place can't be changed as asked.
 func (tg *Target) mayInject(def *fetch.Def, at symbols.Site) error {
 	fail := func(why string) error { return &InjectionError{def, why} }
 	x := tg.Engine.Inject
@@ -109,13 +109,13 @@ func (tg *Target) mayInject(def *fetch.Def, at symbols.Site) error {
 	case def.Kind == fetch.Return:
 		return fail("a call is changed at its entry: write p, or the function alone")
 	case at.Offset != 0:
-		return fail("this is no function's entry: only a whole call can be changed")
+		return fail("this is not the entry of a function: only a whole call can be changed")
 	case x.Result == nil:
 		return nil
 	case m != nil && m.File != nil && m.File.IsGo():
-		return fail("a Go function's results are more than one register: a delay is all that can be injected")
+		return fail("a Go function's results take several registers: only --delay can be injected")
 	case tg.shadowStack:
-		return fail("the program has a shadow stack, which only a return instruction leaves whole")
+		return fail("the program has a shadow stack, which only its own return instruction keeps consistent")
 	}
 	if x.Errno != 0 {
 		off, err := tg.errnoOffset()
@@ -131,9 +131,10 @@ func (tg *Target) mayInject(def *fetch.Def, at symbols.Site) error {
 }
 
 // errErrno says that errno can't be set.
-var errErrno = errors.New("where the program has errno is not known: --return alone needs no errno")
+var errErrno = errors.New("it is not known where the program has errno: --return without --errno works")
 
-// errnoOffset is how far from a thread's pointer its errno is.
+// errnoOffset is the distance of a thread's errno from its thread pointer (fs), in bytes. The error is
+// errErrno.
 func (tg *Target) errnoOffset() (int64, error) {
 	for _, m := range tg.Space.Modules() {
 		if m.File == nil {
@@ -151,8 +152,7 @@ func (tg *Target) errnoOffset() (int64, error) {
 	return 0, errErrno
 }
 
-// injectAt takes a hit of a session that changes calls: the thread is at the entry of
-// a function.
+// injectAt takes a hit at a function's entry in a session that changes calls.
 func (s *Engine) injectAt(p *Placed) {
 	s.ctx.Entry, s.ctx.Time = nil, s.now
 	if s.Stopping || p.removed || !p.feed.enabled(p) {
@@ -174,7 +174,7 @@ func (s *Engine) injectAt(p *Placed) {
 	p.feed.put(p, rec, 0)
 }
 
-// change changes a call, or leaves it as it is.
+// change changes the call whose entry the thread is at. On an error the call isn't changed.
 func (s *Engine) change(p *Placed) error {
 	x := s.Inject
 	if x.Result != nil {
@@ -198,7 +198,7 @@ func (s *Engine) change(p *Placed) error {
 	return nil
 }
 
-// delayed keeps a thread stopped for as long as the injection of its hit says.
+// delayed keeps a thread stopped for s.delay. v is the verdict without a delay.
 func (s *Engine) delayed(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 	d := s.delay
 	s.delay = 0
@@ -206,7 +206,8 @@ func (s *Engine) delayed(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 		return v
 	}
 	time.AfterFunc(d, func() {
-		// A session that is over has let it go, and a thread that is gone is gone.
+		// An error only says that the session is closed, which has let the thread go, or that
+		// the thread is gone.
 		_ = s.Tracer.Do(func() error {
 			if s.Closed {
 				return nil

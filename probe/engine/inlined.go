@@ -6,9 +6,9 @@ import (
 	"kprobe/symbols"
 )
 
-// inlined finds the places where a definition's function was inlined: they are
-// places of its event like the function itself. Only definitions that name a
-// function have them, and only code of its own returns.
+// inlined finds the places where a definition's function was inlined. They are further places of its
+// event. Only definitions that name one function have them, and not those of returns, because
+// inlined code has no return.
 func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbols.Site {
 	p := d.Place
 	if p.Kind != symbols.PlaceSymbol || p.Offset != 0 || p.IsGlob() || d.Kind == fetch.Return || len(places) == 0 {
@@ -39,9 +39,9 @@ func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbol
 	return out
 }
 
-// resolveInlined adds the inlined instances. What the definition asks for may
-// not be there: $argN has no meaning in the middle of another function. Such an
-// instance is left out, and said.
+// resolveInlined makes the requests for the inlined places. A definition's arguments may not exist
+// there: $argN has no meaning in the middle of another function. Such a place is left out with a
+// warning.
 func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site) []planner.Request {
 	var out []planner.Request
 	for _, site := range inlined(tg.Space, d, places) {

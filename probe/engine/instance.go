@@ -23,8 +23,7 @@ func newPool(maxactive int) *pool {
 
 func newCalls() *calls { return instances.NewSet[*Placed, any]() }
 
-// callAt gives the call that returns to an address by a return trampoline; nil: none
-// does.
+// callAt finds the call whose return trampoline is at ra; nil if there is none.
 func (tg *Target) callAt(ra symbols.Addr) *Instance {
 	i, ok := tg.Area.Trampolines.At(ra)
 	if !ok {
@@ -33,14 +32,14 @@ func (tg *Target) callAt(ra symbols.Addr) *Instance {
 	return tg.calls.ByTrampoline(i)
 }
 
-// freeTrampoline takes a call's return trampoline back.
+// freeTrampoline frees a call's return trampoline.
 func (tg *Target) freeTrampoline(in *Instance) {
 	tg.Area.Trampolines.Release(in.Trampoline)
 	tg.calls.Untrap(in)
 }
 
-// maxActive is the pool size of return probes that name none, by default the kernel's
-// for preemptible kernels (kernel/kprobes.c, register_kretprobe).
+// maxActive is the size of the pool for return probes that name none. The default is that of
+// preemptible kernels (kernel/kprobes.c, register_kretprobe).
 func (s *Engine) maxActive() int {
 	if n := cmp.Or(s.Opts.MaxActive, s.Opts.Active); n > 0 {
 		return min(n, fetch.MaxActive)

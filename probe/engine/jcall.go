@@ -7,8 +7,8 @@ import (
 	"kprobe/probe/results"
 )
 
-// bindEntry decodes the arguments of a jprobe whose function runs with the thread
-// stopped; ok is false where one can't be read.
+// bindEntry makes the call of a jprobe's function, which runs with the thread stopped, with the
+// arguments at the thread's entry. ok is false if an argument can't be read.
 func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok bool) {
 	s.ctx.Entry = nil
 	rec, _ := p.Program.Eval(&s.ctx, s.rec[:0])
@@ -20,8 +20,8 @@ func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok 
 	return p.user.Call.Bind(r, vals)
 }
 
-// deliver calls the function of a jprobe with a hit that was recorded. The
-// error is that of a function that panicked. It is called in the sink's turn.
+// deliver calls the function of a jprobe for a recorded hit. It runs in the sink's turn. The error says
+// if the record can't be decoded or the function panicked.
 func (p *Placed) deliver(h *results.Hit) (err error) {
 	if p.user.Gone.Load() {
 		p.Ev.counts.Lost.Add(1)

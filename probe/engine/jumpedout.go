@@ -12,23 +12,26 @@ import (
 // Records that a signal handler has jumped out of
 //
 // While a process is let go of, a signal handler may interrupt a detour and leave it by
-// siglongjmp. What that detour has reserved stays unfinished, and the room after it taken. The
-// reader asks about such a record after a second. Then the threads are stopped. A thread that
-// is in no detour, and in no handler that will return to one, has abandoned any older record.
+// siglongjmp. The record that the detour has reserved then stays unfinished, and blocks the ring
+// behind it. The reader asks about such a record after a second. Then the threads are stopped. A
+// thread that is in no detour, and in no handler that will return to one, has abandoned all its
+// older records.
 
-// outsides are moments at which threads were found outside of every detour.
+// outsides says when threads were last found outside of every detour.
 type outsides struct {
 	mu      sync.Mutex
-	looking bool
-	at      map[uint32]time.Time // by the thread's number in records; 0 are all
+	looking bool                 // lookOutside is running
+	at      map[uint32]time.Time // by the thread's number in records; 0: all threads
 }
 
-// outsideFor is how long a moment answers for: less than what a record is unfinished
-// before the reader asks (ring.Options.GiveUp).
+// outsideFor is how long such a finding is valid. It is less than the time for which a record is
+// unfinished before the reader asks (ring.Options.GiveUp), so it is later than the record's
+// beginning.
 const outsideFor = 900 * time.Millisecond
 
-// jumpedOut reports whether the thread, 0 is every thread, was outside of every detour
-// within outsideFor. If that isn't known it is found out beside the caller, who asks again.
+// jumpedOut reports whether the thread tid (0: each thread) was outside of every detour within the last
+// outsideFor. If that isn't known, it returns false and finds out in another goroutine; the caller
+// asks again.
 func (t *Feed) jumpedOut(tid uint32) bool {
 	o := &t.outside
 	o.mu.Lock()
@@ -43,7 +46,7 @@ func (t *Feed) jumpedOut(tid uint32) bool {
 	return false
 }
 
-// lookOutside notes which threads are outside of every detour now.
+// lookOutside stops the target's threads and notes which are outside of every detour.
 func (t *Feed) lookOutside() {
 	found := map[uint32]time.Time{}
 	_ = t.engine.Tracer.Do(func() error { // fails only once the session is closed

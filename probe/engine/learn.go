@@ -13,8 +13,8 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// learn finds out what a plan of a change needs to know of the process that takes more
-// than reading: where its threads have their numbers, and what its clock says.
+// learn finds out what the plan of a change needs to know and what takes more than reading: the
+// detours' parameters, for which threads are stopped, and the rate of the clock.
 func (tg *Target) learn(ws []planner.Request) error {
 	if tg.Engine.Opts.NoOptimize {
 		return nil
@@ -35,8 +35,8 @@ func (tg *Target) learn(ws []planner.Request) error {
 	return tg.Feed.calibrate()
 }
 
-// findParams finds out how detours of the target reach what they need, once: its
-// threads are stopped for it.
+// findParams sets the parameters of the target's detours, once. The threads are stopped for it. Later
+// calls only check for seccomp rules.
 func (tg *Target) findParams() error {
 	if tg.Params != nil {
 		tg.Params.NoSyscall = tg.Params.NoSyscall || tracee.Filtered(tg.Proc.PID())
@@ -69,13 +69,14 @@ func (tg *Target) findParams() error {
 	}
 	err := tg.Proc.WithStopped(context.Background(), func(stopped []*tracee.Thread) error {
 		params.TID = findTID(tg.Proc, stopped, tg.Feed.Numbers)
+		params.Stacks = stacksOf(stopped)
 		if tg.Engine.standsAlone() {
 			params.Overwrite, params.Spare, params.Alive = tg.Engine.Opts.Detach, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
-			params.Births = params.Gate + BirthsOff
+			params.Births, params.Calls, params.Known = params.Gate+BirthsOff, params.Gate+CallsOff, params.Gate+KnownOff
 		}
 		if tg.Engine.LetsGo && params.NoReads {
-			params.Careful, params.NoReads = false, false // it stays traced where memory is read
+			params.Careful, params.NoReads = false, false // a process whose memory hits read stays traced
 		}
 		params.Rseq, why = tg.findSequences(stopped, params.TID)
 		return nil
@@ -88,14 +89,24 @@ func (tg *Target) findParams() error {
 	how := "in restartable sequences"
 	if params.Rseq == 0 {
 		how = "by locked instructions: " + why
-		tg.barred = why // what detours are made of stays
+		tg.barred = why // for good: detours are built without sequences
 	}
 	tg.Engine.Logf("process %d: hits of jumps are counted and recorded %s", tg.Proc.PID(), how)
 	return nil
 }
 
-// judged reports whether rules of seccomp that threads are under may stand in the way of
-// what detours ask the kernel by (detour.Params.Careful).
+// stacksOf are the stack pointers of stopped threads.
+func stacksOf(stopped []*tracee.Thread) (out []uint64) {
+	for _, t := range stopped {
+		if regs, err := t.Regs(); err == nil { // otherwise it has ended
+			out = append(out, regs.Rsp)
+		}
+	}
+	return out
+}
+
+// judged reports whether seccomp rules of a thread may forbid the system call by which detours ask the
+// kernel about memory (detour.Params.Careful).
 func judged(stopped []*tracee.Thread) bool {
 	none, no, set := ^uint64(0), uint64(0), uint64(8)
 	question := &tracee.Call{Number: unix.SYS_RT_SIGPROCMASK, Args: [6]*uint64{&none, nil, &no, &set}}

@@ -23,87 +23,194 @@ import (
 
 // Births that nobody sees
 //
-// Probes that are left alone take their hits in sequences (sequences.go) if everything that can
-// make a task in the process's memory has a jump of kprobe's own beside it, to a detour that
-// does what a tracer would (probe/detour, births.go). Files tell where that is (survey.Births).
-// These jumps are probes of an event that is shown to nobody. If there is code without a file,
-// which may do anything, or if one of the places takes no jump, hits take locked instructions,
-// and the session's log says so.
+// Probes that are left alone take their hits in restartable sequences (sequences.go), provided that
+// births are watched without a tracer: beside each instruction that can make a task in the
+// process's memory there must be a jump of kprobe's own, to a detour that does what a tracer would
+// do (probe/detour, births.go). Files say where these instructions are (survey.Births). The jumps
+// are probes of an event that is never shown. If there is code without a file, which may do
+// anything, or if a place can't have a jump, hits use locked instructions, and the session's log
+// says so.
 //
-//	looked   before the first detour is built: is it possible? (mayWatchBirths)
-//	laid     the jumps, when everything else is as it will be left (watchBirths)
-//	trusted  from a moment on in which it is known of each thread whether it waits for a task
-//	         that shares its memory: those are counted, and all that come
-//	used     when the last thread is let go: ring.SeqCPUs
+//	looked   before the first detour is built: watching is found to be possible (mayWatchBirths)
+//	laid     the jumps are in the text; everything else is as it will be left (watchBirths)
+//	trusted  there was a moment in which it was known of each thread whether it waits for a task
+//	         that shares its memory; from then on all such tasks are counted (trustBirths)
+//	used     the last thread is let go, and hits are taken in sequences (ring.SeqCPUs)
 //
-// One case is not covered: code that comes later, makes such a task by a system call
-// instruction of its own, and takes hits in that task before exec.
+// One case is not covered: code that is mapped later, makes such a task by a system call
+// instruction of its own, and takes hits in that task before it executes a program.
 
-// BirthsOff is where Params.Births lies in the page of the gate.
-const BirthsOff = 8
+// The offsets of Params.Births and Params.Calls in the gate's page, in bytes.
+const (
+	BirthsOff = 8
+	CallsOff  = 16
+)
 
-// mayWatchBirths says why hits can't be taken in sequences where nobody sees births; "":
-// they may be.
+// mayWatchBirths is the reason why hits can't be taken in sequences without a tracer that sees
+// births; "" if they can.
 func (tg *Target) mayWatchBirths() string {
-	_, why := tg.birthPlaces()
+	_, why, _ := tg.birthPlaces(false)
 	return why
 }
 
-// watchBirths lays the jumps, and has hits be taken in sequences once the target is left.
-// Where it can't be they take locked instructions.
+// watchBirths writes the jumps that watch births, so that hits are taken in sequences once the
+// target is left. If that fails, hits will use locked instructions (bar).
+// If hits ask the kernel, it also writes jumps before the instructions that set seccomp rules
+// (probe/detour, asks.go), and before those that end mappings (leftknown.go).
 func (tg *Target) watchBirths(ctx context.Context) {
-	if tg.Params == nil || tg.Params.Rseq == 0 || tg.barred != "" {
+	if tg.Params == nil {
 		return
 	}
-	why, err := tg.layBirths(ctx)
-	if err != nil {
-		why = err.Error()
-	}
-	if why != "" {
-		tg.bar(why)
+	tg.layWatches(ctx)
+	if tg.births.ruled && tg.reads() {
+		if err := tg.trustMemory(ctx); err != nil {
+			tg.unknown(err.Error())
+		}
 	}
 }
 
-func (tg *Target) layBirths(ctx context.Context) (why string, err error) {
-	places, why := tg.birthPlaces()
-	if why != "" {
-		return why, nil
+func (tg *Target) layWatches(ctx context.Context) {
+	tasks := tg.Params.Rseq != 0 && tg.barred == "" && !tg.births.trusted
+	rules := tg.Params.Calls != 0 && !tg.births.ruled && tg.asks()
+	if !tasks && !rules {
+		return
 	}
-	var ws []planner.Request
-	for _, b := range places {
-		sides := []bool{false}
-		if b.counted() {
-			sides = append(sides, true)
+	places, why, unseen := tg.birthPlaces(rules)
+	if rules && tg.reads() {
+		tg.births.unmapping = nil
+		if tg.births.unseen = ""; unseen != "" {
+			tg.unknown(unseen)
 		}
-		for _, behind := range sides {
-			w, err := tg.birthRequest(b, behind)
-			if err != nil {
-				return "", err
+	}
+	if tasks {
+		var err error
+		if why == "" {
+			if why, err = tg.layBirths(ctx, places, rules); err != nil {
+				why = err.Error()
 			}
-			ws = append(ws, w)
+		}
+		if why == "" {
+			return
+		}
+		tg.bar(why)
+	}
+	if rules {
+		if _, _, err := tg.layBeside(ctx, places, false, true); err != nil {
+			tg.unruled(err.Error())
 		}
 	}
-	tg.births.places = places
-	if err := tg.change(context.WithoutCancel(ctx), &changeset{add: ws}); err != nil {
+}
+
+// asks reports whether hits of the target ask the kernel.
+func (tg *Target) asks() bool {
+	for p := range tg.Placed {
+		if p.Birth == nil && tg.Params.Asks(p.Program) {
+			return true
+		}
+	}
+	return false
+}
+
+// unruled notes a place at which rules may be set that hits don't survive.
+func (tg *Target) unruled(why string) {
+	tg.Engine.Logf("process %d: should it set seccomp rules, hits that ask the kernel may break them: %s", tg.Proc.PID(), why)
+}
+
+func (tg *Target) layBirths(ctx context.Context, places []bornAt, rules bool) (why string, err error) {
+	ruled := tg.births.ruled
+	drop, why, err := tg.layBeside(ctx, places, true, rules)
+	if err != nil {
 		return "", err
-	}
-	drop := map[*Placed]bool{}
-	for _, w := range ws {
-		PlacedOf(w).feed.leave(PlacedOf(w), true) // nobody is shown it
-		drop[PlacedOf(w)] = true
-		if !PlacedOf(w).Optimized || !w.P.Tactic.Jump() {
-			why = fmt.Sprintf("no jump can be laid at %s, which may make tasks: %s", w.Site.Name, w.P.Why)
-		}
 	}
 	if why == "" {
 		if why, err = tg.trustBirths(ctx); why == "" && err == nil {
 			return "", nil
 		}
 	}
+	tg.births.ruled = ruled
 	return why, errors.Join(err, tg.change(context.WithoutCancel(ctx), &changeset{drop: drop}))
 }
 
-// birthRequest makes the probe of one side of a place.
+// layBeside lays jumps beside places, for tasks, for rules, or for both. why is what keeps tasks from
+// being seen.
+func (tg *Target) layBeside(ctx context.Context, places []bornAt, tasks, rules bool) (laid map[*Placed]bool, why string, err error) {
+	var ws []planner.Request
+	maps := rules && tg.reads() && tg.births.unseen == ""
+	if maps {
+		tg.births.unmapping = nil
+	}
+	if tasks {
+		tg.births.places = nil
+	}
+	for _, b := range places {
+		b.Task, b.Rules, b.Unmaps = b.Task && tasks, b.Rules && rules, b.Unmaps && maps
+		if b.Task {
+			tg.births.places = append(tg.births.places, b)
+		}
+		if b.Unmaps {
+			tg.births.unmapping = append(tg.births.unmapping, b)
+		}
+		if b.Before == 0 && b.Rules {
+			tg.unruled(fmt.Sprintf("no jump can be placed before the system call at %s", symbols.OffsetName(b.Func.Symbol.Name, uint64(b.At-b.Func.Start))))
+			continue
+		}
+		var sides []bool
+		if b.Task || b.Rules || b.Unmaps {
+			sides = append(sides, false)
+		}
+		if b.Task && b.counted() {
+			sides = append(sides, true)
+		}
+		for _, behind := range sides {
+			w, err := tg.birthRequest(b, behind)
+			if err != nil && b.Task {
+				return nil, "", err
+			} else if err != nil {
+				tg.unlaid(b.Rules, b.Unmaps, err.Error())
+				continue
+			}
+			ws = append(ws, w)
+		}
+	}
+	if err := tg.change(context.WithoutCancel(ctx), &changeset{add: ws}); err != nil {
+		return nil, "", err
+	}
+	laid = map[*Placed]bool{}
+	traps := map[*Placed]bool{}
+	for _, w := range ws {
+		p := PlacedOf(w)
+		p.feed.leave(p, true) // it is never shown
+		laid[p] = true
+		switch {
+		case p.Optimized && w.P.Tactic.Jump():
+		case p.Birth.NoTask:
+			tg.unlaid(p.Birth.Rules, p.Birth.Unmaps, fmt.Sprintf("no jump can be placed at %s: %s", w.Site.Name, w.P.Why))
+			traps[p] = true
+			delete(laid, p)
+		default:
+			why = fmt.Sprintf("no jump can be placed at %s, which may make tasks: %s", w.Site.Name, w.P.Why)
+		}
+	}
+	if len(traps) > 0 {
+		if err := tg.change(context.WithoutCancel(ctx), &changeset{drop: traps}); err != nil {
+			return nil, "", err
+		}
+	}
+	tg.births.ruled = tg.births.ruled || rules
+	return laid, why, nil
+}
+
+// unlaid notes a place that can have no jump.
+func (tg *Target) unlaid(rules, unmaps bool, why string) {
+	if rules {
+		tg.unruled(why)
+	}
+	if unmaps {
+		tg.unknown(why)
+	}
+}
+
+// birthRequest makes the request for the probe before or behind such an instruction.
 func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err error) {
 	v := b.Before
 	if behind {
@@ -126,7 +233,7 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err er
 		return w, err
 	}
 	ev := &Event{Event: results.Event{Def: def, Group: "kprobe", Name: "births"}, count: true}
-	birth := &detour.Birth{Behind: behind, Args: b.args()}
+	birth := &detour.Birth{Behind: behind, Args: b.args(), Rules: b.Rules && !behind, NoTask: !b.Task, Unmaps: b.Unmaps && !behind}
 	if birth.Number = b.Number; b.Number == survey.AnyNumber {
 		birth.Number, birth.From = 0, numberOf(b.From)
 	}
@@ -134,8 +241,8 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err er
 	return planner.Request{Place: &place, P: &p.Probe, Kind: planner.Entry}, nil
 }
 
-// numberOf is the chain of a number. The registers of both have the numbers of their
-// encoding.
+// numberOf is the fetch.Chain that reads a survey.Number. Both number registers as their encoding
+// does.
 func numberOf(n survey.Number) fetch.Chain {
 	c := fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(n.Reg)}
 	if n.Memory {
@@ -144,13 +251,15 @@ func numberOf(n survey.Number) fetch.Chain {
 	return c
 }
 
-// unseenBirths is how often a moment is looked for in which no thread makes a task.
+// unseenBirths is how many attempts are made to find a moment in which it is known of each thread
+// whether it is making a task.
 const unseenBirths = 50
 
-// betweenLooks is how long it is waited for another moment.
+// betweenLooks is the time between two attempts.
 const betweenLooks = time.Millisecond
 
-// trustBirths waits for a moment from which on all tasks are counted, and has that begin.
+// trustBirths waits for such a moment, and switches on the counting of tasks in it. If there is
+// none, why says so.
 func (tg *Target) trustBirths(ctx context.Context) (why string, err error) {
 	for range unseenBirths {
 		err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
@@ -169,30 +278,37 @@ func (tg *Target) trustBirths(ctx context.Context) (why string, err error) {
 		if err := tracee.IgnoreLate(err); err != nil || why != "" || tg.births.trusted {
 			return why, err
 		}
-		if _, err := away(tg.Engine, func() (struct{}, error) { time.Sleep(betweenLooks); return struct{}{}, nil }); err != nil {
-			return "", err
-		}
-		if err := tg.goneError(); err != nil {
+		if err := tg.pauseLooking(); err != nil {
 			return "", err
 		}
 	}
 	return "there was no moment in which it was known of each thread whether it makes a task", nil
 }
 
-// standApart says why threads that are stopped could be mistaken; "": none could.
+// pauseLooking waits until the next attempt.
+func (tg *Target) pauseLooking() error {
+	if _, err := away(tg.Engine, func() (struct{}, error) { time.Sleep(betweenLooks); return struct{}{}, nil }); err != nil {
+		return err
+	}
+	return tg.goneError()
+}
+
+// standApart is the reason why a stopped thread of the target could be mistaken for another task by
+// its rseq area; "" if none can.
 func (tg *Target) standApart(stopped []*tracee.Thread) string {
 	own := slices.DeleteFunc(slices.Clone(stopped), func(t *tracee.Thread) bool { return t.Process() != tg.Proc })
 	_, why := tg.findSequences(own, tg.Params.TID)
 	return why
 }
 
-// makers gives how many threads have passed before one of the places, uncounted, and
-// will be counted off behind it: each waits for a task that shares its memory, or is about
-// to make it. ok is false where that can't be told.
+// makers counts the threads that have passed the place before an instruction that makes tasks
+// without being counted, and that will be counted off at the place behind it. Each of them waits
+// for a task that shares its memory, or is about to make one. ok is false if this isn't known of
+// some thread.
 func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 	for _, t := range tg.Proc.AllLate() {
 		pc, known := t.WaitsAt()
-		if !known {
+		if !known || tg.inUprobes(pc) {
 			return 0, false
 		}
 		if b := tg.births.at(pc); b != nil {
@@ -229,8 +345,8 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 	return n, true
 }
 
-// useSequences has hits be taken in sequences as the threads, which are stopped, are let
-// go.
+// useSequences decides how hits are taken once the threads, which are stopped, are let go: in
+// sequences if births are trusted, else by locked instructions.
 func (tg *Target) useSequences(stopped []*tracee.Thread) {
 	l, n := tg.Area.File.Layout, 0
 	if tg.births.trusted && tg.barred == "" {

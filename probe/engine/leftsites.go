@@ -9,14 +9,14 @@ import (
 	"kprobe/symbols"
 )
 
-// leftSites are the bytes that were changed for probes that were left in a process, as
-// they were when somebody asked first.
+// leftSites are the bytes of a process that are changed by probes that were left in it. They are
+// read at the first question, and kept.
 type leftSites struct {
 	looked bool
 	list   []ring.Site
 }
 
-// at reports whether some of so many bytes at an address are among them.
+// at reports whether any of size bytes at a are among them.
 func (s *leftSites) at(pid int, a symbols.Addr, size int) bool {
 	if !s.looked {
 		s.looked = true
@@ -30,7 +30,7 @@ func (s *leftSites) at(pid int, a symbols.Addr, size int) bool {
 			}
 			list, err := untrusted.Within(func() ([]ring.Site, error) { return sitesLeft(pid, m.Start) })
 			if err != nil {
-				continue // it is no recorder, or nobody's
+				continue // the mapping is no valid memory file
 			}
 			s.list = append(s.list, list...)
 		}
@@ -40,8 +40,8 @@ func (s *leftSites) at(pid int, a symbols.Addr, size int) bool {
 	})
 }
 
-// sitesLeft are the bytes that were changed for probes of the memory file that is mapped at
-// an address, where they were left alone.
+// sitesLeft lists the bytes that are changed by the detached probes of the memory file at base; none
+// if its probes are not detached.
 func sitesLeft(pid int, base symbols.Addr) ([]ring.Site, error) {
 	mem, err := memory.OpenProcess(pid)
 	if err != nil {

@@ -13,29 +13,28 @@ import (
 
 // Libraries that come and go
 //
-// A running program loads libraries (dlopen) and unloads them (dlclose). Its loader tells
-// debuggers: it calls a function that does nothing, r_brk of System V's r_debug, whenever its
-// list of libraries begins to change and when it is complete again (<link.h>; glibc and musl),
-// in any namespace of dlmopen(3). kprobe has a breakpoint there while something may depend on
-// it: a definition that waits for its library, or a probe in a library. It costs the program
-// nothing else. When the list is complete,
+// A running program loads libraries (dlopen) and unloads them (dlclose). Its dynamic loader notifies
+// debuggers. It calls an empty function, r_brk of System V's r_debug, when its list of libraries
+// begins to change and when the list is complete again (<link.h>; glibc and musl). It does so for
+// all namespaces of dlmopen(3). kprobe has a breakpoint on that function while a definition waits for
+// its library or a probe is in a library. When the list is complete:
 //
-//   - probes whose library is gone are [GONE]: their text went with it, nothing is written, and
-//     their definitions wait again;
-//   - definitions that wait are armed if their library is there. None of its constructors has
-//     run, but with glibc the functions that choose an IFUNC's implementation may have;
-//   - definitions of a library of which another copy has come are armed in that copy, too.
+//   - Probes whose library was unloaded are [GONE]. Their text is gone, too, so nothing is written.
+//     Their definitions wait again.
+//   - Waiting definitions are armed if their library is mapped. None of its constructors has run
+//     yet; with glibc, the resolvers of its IFUNCs may have.
+//   - If another copy of a library was loaded, the library's definitions are armed in that copy, too.
 //
-// What is mapped without the loader (by a static program, or with mmap) is looked for once a
-// second, while a definition waits.
+// Files that are mapped without the loader (by a static program, or by mmap) are looked for once a
+// second while a definition waits.
 
 // libraries is the watch on a running target's loader.
 type libraries struct {
 	loader.Loader
-	hook *hook // where it tells
+	hook *hook // the breakpoint on Loader.At
 }
 
-// word reads eight bytes of the target.
+// word reads a word of eight bytes from the target.
 func (tg *Target) word(a symbols.Addr) (uint64, error) {
 	var b [8]byte
 	if _, err := tg.Proc.ReadMemory(b[:], a); err != nil {
@@ -44,15 +43,15 @@ func (tg *Target) word(a symbols.Addr) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), nil
 }
 
-// watchLibraries watches the loader if something depends on it, else no longer.
+// watchLibraries writes the breakpoint on the loader if something depends on it, and else removes it.
 func (tg *Target) watchLibraries(ctx context.Context) {
 	defer tg.showWaiting()
 	switch needed := !tg.loads() && tg.IsMain() && tg.dependsOnLoader(); {
 	case needed && tg.awaited.libs == nil:
 		if err := tg.hookLoader(ctx); err != nil {
-			tg.Engine.Logf("process %d: what is loaded later is seen within a second only: %v", tg.Proc.PID(), err)
-			// Without a breakpoint there is no memory file yet, by which others see
-			// what waits.
+			tg.Engine.Logf("process %d: libraries that are loaded later are noticed only within a second: %v", tg.Proc.PID(), err)
+			// Without a breakpoint there may be no memory file yet. Other kprobes list waiting
+			// definitions from it.
 			if err := tg.ensureArea(ctx, tg.mayCome()); err != nil {
 				tg.Engine.Logf("process %d: what waits is not listed: %v", tg.Proc.PID(), err)
 			}
@@ -76,9 +75,9 @@ func (tg *Target) hookLoader(ctx context.Context) error {
 	return nil
 }
 
-// dependsOnLoader reports whether a definition waits, or a probe is in a library:
-// it may be unloaded, or be loaded once more (dlmopen, or from another folder). Who is
-// about to leave the probes alone can't watch.
+// dependsOnLoader reports whether the loader must be watched: a definition waits, or a probe is in a
+// library, which may be unloaded or loaded once more (dlmopen, or from another folder). It is false
+// if the probes are going to be left alone or the process is let go of.
 func (tg *Target) dependsOnLoader() bool {
 	if tg.Engine.Opts.Detach || tg.unattended.letGo {
 		return false
@@ -97,22 +96,21 @@ func (tg *Target) dependsOnLoader() bool {
 // WatchesLoader reports whether there is a breakpoint at the loader.
 func (tg *Target) WatchesLoader() bool { return tg.awaited.libs != nil }
 
-// Waits reports whether a library that comes may bring places.
+// Waits reports whether a library that is loaded may bring places.
 func (tg *Target) Waits() bool { return tg.awaited.any() }
 
-// atList runs when the loader says that its list begins to change or has
-// changed.
+// atList runs when the loader calls r_brk: its list begins to change, or is complete.
 func (tg *Target) atList(libs *libraries) {
 	if libs.Whole(tg.Proc) {
 		tg.lookAround(tg.Engine.Run)
 	}
 }
 
-// lookAround looks what has been mapped and unmapped.
+// lookAround reads the mappings, and reacts to modules that were mapped or unmapped.
 func (tg *Target) lookAround(ctx context.Context) {
 	before := tg.Space.Modules()
 	if err := tg.refresh(); err != nil {
-		tg.Engine.Logf("what process %d has loaded is not known: %v", tg.Proc.PID(), err)
+		tg.Engine.Logf("it is not known what process %d has loaded: %v", tg.Proc.PID(), err)
 		return
 	}
 	if !slices.Equal(before, tg.Space.Modules()) {
@@ -120,8 +118,8 @@ func (tg *Target) lookAround(ctx context.Context) {
 	}
 }
 
-// modulesMoved takes note of files that were mapped and unmapped. before are the modules
-// that there were; nil: it isn't known which of them are still there.
+// modulesMoved reacts to files that were mapped or unmapped. before are the modules before that; nil:
+// it isn't known which of them remain.
 func (tg *Target) modulesMoved(ctx context.Context, before []*symbols.Module) {
 	tg.text++
 	tg.forgetBirths(ctx)
@@ -134,9 +132,9 @@ func (tg *Target) modulesMoved(ctx context.Context, before []*symbols.Module) {
 	}
 }
 
-// peek does, for definitions that wait, what the loader's breakpoint does: for
-// programs without a loader, and files that are mapped by others than the loader. Of a
-// process that is let go of seeLibraries does it.
+// peek does what the loader's breakpoint does while definitions wait. It is for programs without a
+// loader, and for files that the loader doesn't map. For a process that is let go of, seeLibraries
+// does this.
 func (tg *Target) peek(ctx context.Context) {
 	if tg.loads() || !tg.IsMain() || len(tg.awaited.defs) == 0 || tg.unattended.letGo || tg.awaited.libs != nil && !tg.awaited.libs.Whole(tg.Proc) {
 		return
@@ -144,9 +142,8 @@ func (tg *Target) peek(ctx context.Context) {
 	tg.lookAround(ctx)
 }
 
-// markGone takes note of probes whose library was unloaded. Their text is not
-// there any more: nothing is written, and no thread can be in it. before are
-// the modules that there were.
+// markGone retires the probes whose library was unloaded. Their text is gone, so nothing is written
+// and no thread can be in it. before are the modules before the change.
 func (tg *Target) markGone(before []*symbols.Module) {
 	was := map[*symbols.Module]bool{}
 	for _, m := range before {
@@ -204,7 +201,11 @@ func (tg *Target) markGone(before []*symbols.Module) {
 		}
 	}
 	for p := range gone {
-		delete(tg.Placed, p)
+		tg.disarm(p)
+		if p.Landing != nil {
+			tg.landingUnloaded(p)
+			continue
+		}
 		tg.awaited.lost(p)
 		p.Ev.places.Add(-1)
 		p.feed.setFlags(p, ring.FlagGone, ring.FlagOptimized)

@@ -33,8 +33,8 @@ func (tg *Target) noteComm(t *tracee.Thread) {
 // ThreadExit implements tracee.Handler.
 func (h Handler) ThreadExit(t *tracee.Thread) {
 	if tg := h.engine.Targets[t.Process().PID()]; tg != nil {
-		// Of one that is gone the name that was noted at its birth may be another than its
-		// last: what is known since stays.
+		// If the thread is gone, its name can't be read, and the one that was learned last
+		// stays.
 		if comm, err := procfs.Thread(t.Process().PID(), t.TID()).Comm(); err == nil && tg.Feed != nil {
 			tg.Feed.Names.Note(t.TID(), comm)
 		}
@@ -42,14 +42,14 @@ func (h Handler) ThreadExit(t *tracee.Thread) {
 	}
 }
 
-// CleanChild takes kprobe out of a forked child's copy of the memory: text,
-// return trampolines on its stack, the fallback handler's signal action. What is mapped stays: it is
-// inherited, unused and gone at exec.
+// CleanChild removes kprobe from a forked child's copy of the memory: from its text, from return
+// addresses on its stack, and from its signal actions. kprobe's memory stays mapped in the child,
+// unused, until it executes a program.
 func (tg *Target) CleanChild(ctx context.Context, child *tracee.Process) {
 	tg.cleanCopy(ctx, child, child.Threads())
 }
 
-// cleanCopy is cleanChild of a process that is stopped, maybe long after it was forked.
+// cleanCopy is CleanChild for a stopped process, which may have been forked long ago.
 func (tg *Target) cleanCopy(ctx context.Context, child *tracee.Process, stopped []*tracee.Thread) {
 	kid := tg.Area.Copied(child)
 	kid.Unheld = tg.Area.Unheld
@@ -68,13 +68,15 @@ func (tg *Target) cleanCopy(ctx context.Context, child *tracee.Process, stopped 
 	}
 }
 
-// drop forgets everything of an image that is gone; nothing is written.
+// drop forgets everything about an address space that is gone. It writes nothing to the target.
 func (tg *Target) drop() {
 	tg.over = true
 	for p := range tg.Placed {
 		p.Ev.places.Add(-1)
 	}
 	clear(tg.Placed)
+	clear(tg.apart)
+	tg.returning = 0
 	clear(tg.lost)
 	tg.awaited = awaited{}
 	tg.Retired = retirement{}
@@ -89,8 +91,8 @@ func (tg *Target) drop() {
 	tg.Area = nil
 }
 
-// Leave takes every probe out and leaves the processes. It does nothing the second
-// time.
+// Leave removes every probe and detaches from the processes. It does nothing if it was called
+// before.
 func (s *Engine) Leave(ctx context.Context) error {
 	return s.Tracer.Do(func() error {
 		if s.Closed {
@@ -104,6 +106,9 @@ func (s *Engine) Leave(ctx context.Context) error {
 			for pid, tg := range s.Targets {
 				if tg.IsMain() != main {
 					continue
+				}
+				if frozen := tracee.Frozen(pid); frozen != nil && main {
+					s.Warnf("%v; its probes are taken out then", frozen)
 				}
 				clean, err := tg.detach(ctx)
 				if err != nil && !errors.Is(err, tracee.ErrGone) {
@@ -121,11 +126,11 @@ func (s *Engine) Leave(ctx context.Context) error {
 	})
 }
 
-// detach takes kprobe out of the target and lets it go (undo.go). A thread that
-// could not be stopped (it waits in the kernel, uninterruptibly) meets clean text
-// when its wait ends. Where it stands in kprobe's memory, or may, or where something
-// could not be undone, the memory, the journal and the fallback handler stay, and the error says
-// why. last is to be called once all targets are left.
+// detach removes kprobe from the target and detaches from it (area.Area.Leave). A thread that
+// could not be stopped, because it waits uninterruptibly in the kernel, finds clean text when its
+// wait ends. If such a thread may be in kprobe's memory, or if something could not be undone, the
+// memory, the journal and the fallback handlers stay, and the error says why. The caller must call
+// last after all targets are left.
 func (tg *Target) detach(ctx context.Context) (last func(), err error) {
 	last = func() {}
 	if tg.IsMain() && tg.unattended.was && !tg.dying && tg.Area != nil {
@@ -136,8 +141,11 @@ func (tg *Target) detach(ctx context.Context) (last func(), err error) {
 	return last, tg.detachNow(ctx)
 }
 
-// detachNow is detach of a target that is ready for it.
+// detachNow is detach for a target that is traced.
 func (tg *Target) detachNow(ctx context.Context) error {
+	if tg.IsMain() && !tg.dying && tg.Area != nil && !tg.unattended.was {
+		tg.liftInPortions(ctx)
+	}
 	clean := false
 	err := tg.Proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if !tg.IsMain() || tg.dying || tg.Area == nil {
@@ -151,7 +159,7 @@ func (tg *Target) detachNow(ctx context.Context) error {
 		err := tg.Area.Leave(ctx, stopped)
 		tg.Area = nil
 		if err != nil {
-			// What has to stay works without a tracer, and records nothing.
+			// Patches that stay work without a tracer; their probes are switched off.
 			if tg.Feed != nil {
 				tg.Feed.DisableAll()
 			}
@@ -161,14 +169,14 @@ func (tg *Target) detachNow(ctx context.Context) error {
 		return nil
 	})
 	if clean {
-		// Nothing is left for late threads to meet.
+		// Threads that were not stopped find clean text.
 		return tg.ignoreLate(err)
 	}
 	return err
 }
 
-// outside gives the registers that a thread in a detour or a copy has in the
-// program: at the instruction if it had no effect yet, else behind it.
+// outside returns the program's registers for a thread in a detour or a copy: at the instruction if
+// it has had no effect yet, else behind it. inside is false if the thread is in neither.
 func (tg *Target) outside(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error) {
 	pc := symbols.Addr(regs.Rip)
 	if st := tg.Patches.noRoom[pc]; st != nil && trapped {

@@ -17,26 +17,26 @@ import (
 // A new image, from exec to its first own instruction
 //
 // At the exec event only the program and its loader are mapped. A definition waits (pending)
-// until its file is mapped, too. kprobe stops the loader where it tells debuggers that the list
-// of libraries is consistent (_dl_debug_state, the r_brk of System V's r_debug), before any
-// library's constructor runs, and again at the program's entry point. What can't be armed there
-// is an error: the program has not executed an instruction of its own.
+// until its file is mapped, too. kprobe stops the program twice. The first stop is where the loader
+// tells debuggers that its list of libraries is consistent (_dl_debug_state, the r_brk of System V's
+// r_debug), before any library's constructor runs. The second is the program's entry point. A
+// definition that can't be armed there is an error: the program has not executed an instruction of
+// its own yet.
 
-// Loading is the state of a target whose image is new.
+// Loading is the state of a target with a new image.
 type Loading struct {
 	loader    loader.Loader
-	entered   bool    // the program runs; nothing waits any more
-	watching  bool    // the breakpoints below are planted
-	Replaced  bool    // the process ran another program before
-	stops     []*hook // at the loader and at the entry
-	resolvers map[symbols.Addr]bool
+	entered   bool                  // the entry point was reached
+	watching  bool                  // watchLoader was called
+	Replaced  bool                  // the process ran another program before
+	stops     []*hook               // breakpoints at the loader and at the entry point
+	resolvers map[symbols.Addr]bool // IFUNC resolvers that have breakpoints
 }
 
-// loads reports whether the target's image is new and its files are still
-// being mapped.
+// loads reports whether the target's image is new and has not reached its entry point.
 func (tg *Target) loads() bool { return tg.Load != nil && !tg.Load.entered }
 
-// watchLoader plants kprobe's own breakpoints in a new image.
+// watchLoader arms kprobe's own breakpoints in a new image, at the loader and at the entry point.
 func (tg *Target) watchLoader(ctx context.Context) error {
 	if tg.Load.watching {
 		return nil
@@ -52,7 +52,7 @@ func (tg *Target) watchLoader(ctx context.Context) error {
 	}
 	tg.Load.stops = append(tg.Load.stops, h)
 	if start.Base == 0 {
-		// A static program: all that it has is mapped.
+		// A static program is mapped completely.
 		return tg.tryPending(ctx)
 	}
 	tg.Load.loader = loader.New(tg.Space.ModuleAt(start.Base))
@@ -66,7 +66,7 @@ func (tg *Target) watchLoader(ctx context.Context) error {
 	return nil
 }
 
-// HookAt plants a breakpoint of kprobe's own.
+// HookAt arms a breakpoint of kprobe's own. run is called at each hit, with the thread stopped.
 func (tg *Target) HookAt(ctx context.Context, at symbols.Addr, run func(*tracee.Thread)) (*hook, error) {
 	places, err := tg.Space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
 	if err != nil {
@@ -80,7 +80,7 @@ func (tg *Target) HookAt(ctx context.Context, at symbols.Addr, run func(*tracee.
 	return h, tg.armOwn(ctx, own{Place: found, hook: h})
 }
 
-// atLoader runs when the loader says that its list has changed.
+// atLoader runs when the loader calls r_brk, and arms waiting definitions if the list is consistent.
 func (tg *Target) atLoader() {
 	if tg.Load == nil || tg.Load.entered {
 		return
@@ -104,8 +104,8 @@ func (tg *Target) atEntry() {
 	for _, p := range tg.awaited.take() {
 		var unbound *symbols.UnboundIFuncError
 		if errors.As(p.err, &unbound) && tg.Load.resolvers[unbound.Resolver] {
-			// A static program calls its resolvers now, one that binds lazily with the
-			// first call.
+			// A static program calls its resolvers after this; a program that binds lazily does
+			// at the function's first call.
 			tg.awaited.add(p)
 			tg.Engine.Logf("%s/%s waits until process %d chooses its implementation", p.Ev.Group, p.Ev.Name, tg.Proc.PID())
 			continue
@@ -118,7 +118,7 @@ func (tg *Target) atEntry() {
 		}
 	}
 	if err != nil && (tg.Load.Replaced || tg.Proc.PID() != tg.Engine.Started) {
-		// What ran before may have done half of something: it isn't killed.
+		// The process isn't killed: the program that it ran before may depend on it.
 		tg.Engine.Warnf("%v", err)
 		err = nil
 	}
@@ -135,8 +135,8 @@ func (tg *Target) atEntry() {
 	tg.Engine.stop()
 }
 
-// unhookLoader takes the breakpoints at the loader and at the entry out. Those at
-// resolvers stay until they have answered.
+// unhookLoader removes the breakpoints at the loader and at the entry point. Those at resolvers stay
+// until the resolvers have returned.
 func (tg *Target) unhookLoader() {
 	for _, h := range tg.Load.stops {
 		tg.unhook(h)
@@ -144,7 +144,7 @@ func (tg *Target) unhookLoader() {
 	tg.Load.stops = nil
 }
 
-// unhook takes a breakpoint of kprobe's own out.
+// unhook removes a breakpoint of kprobe's own.
 func (tg *Target) unhook(h *hook) {
 	st := tg.Sites[h.at]
 	if st == nil || !slices.Contains(st.hooks, h) {

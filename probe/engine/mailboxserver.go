@@ -10,9 +10,8 @@ import (
 	"kprobe/symbols"
 )
 
-// look has serve look into the mailbox if a request was posted. It is called by
-// who wakes up anyway: after each look at the rings, and at each tick of the
-// session, for a sink may keep the reader.
+// look wakes serve if a request was posted. The reader calls it after each look at the rings. The
+// session calls it at each tick, too, because a slow sink may keep the reader.
 func (t *Feed) look() {
 	if !t.box.Posted() && !t.own.Posted() {
 		return
@@ -23,11 +22,11 @@ func (t *Feed) look() {
 	}
 }
 
-// glanceEvery is how often a target in which something waits is looked at: its
-// mappings are read, a millisecond for a large process.
+// glanceEvery is how often the mappings of a target with waiting definitions are read. This takes a
+// millisecond for a large process.
 const glanceEvery = time.Second
 
-// peek looks whether what waits in the target has come.
+// peek looks for the libraries of the target's waiting definitions (Target.peek).
 func (t *Feed) peek(ctx context.Context) {
 	err := t.engine.Tracer.Do(func() error {
 		if tg := t.engine.Targets[t.Pid]; tg != nil && !t.engine.Closed {
@@ -40,13 +39,13 @@ func (t *Feed) peek(ctx context.Context) {
 	}
 }
 
-// serve does what other kprobes ask for in the mailboxes of a target, until ctx
-// is done: in that of kprobe's own, anything (mailbox.Own).
+// serve carries out requests of other kprobes from a target's two mailboxes, until ctx is done. The
+// mailbox in kprobe's own memory may ask for anything (mailbox.Own).
 //
-// Who can write to the one in the target's memory may trace the target, or is the
-// target. So a request there can change this session's probes, which it could do by tracing the process
-// itself, and nothing else; where the session has several processes, not even
-// that, unless all are of the user that kprobe runs as.
+// Whoever can write to the mailbox in the target's memory may trace the target, or is the target. So
+// its requests may change the probes in this process, which the writer could do by itself. They are
+// refused if the session has several processes, unless all belong to the user that kprobe runs as
+// (Owner.MayAsk).
 func (t *Feed) serve(ctx context.Context) {
 	tick := time.NewTicker(glanceEvery)
 	defer tick.Stop()
@@ -65,7 +64,7 @@ func (t *Feed) serve(ctx context.Context) {
 	}
 }
 
-// serveFrom does what the request in a mailbox asks for, if there is one that may.
+// serveFrom answers the request in a mailbox, if there is one. It is refused with the error of may.
 func (t *Feed) serveFrom(ctx context.Context, box *ring.Mailbox, may func() error) {
 	r, err := mailbox.Serve(box, may,
 		func(r *ring.Request) []byte { return t.engine.Owner.Reply(ctx, r) },
@@ -75,8 +74,7 @@ func (t *Feed) serveFrom(ctx context.Context, box *ring.Mailbox, may func() erro
 	}
 }
 
-// SameModule reports whether two names are those of one file that the target
-// maps; "" is the program.
+// SameModule reports whether two names mean the same file that the target maps. "" means the program.
 func (tg *Target) SameModule(a, b string) bool {
 	find := func(name string) []*symbols.Module {
 		if name != "" {

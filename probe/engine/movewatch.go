@@ -11,13 +11,14 @@ import (
 
 // Watchpoints that triggers move
 //
-// A watchpoint that watches nothing (rw@-1) gets an address from set_wprobe at a hit of another
-// event, and loses it by clear_wprobe: from the constructor's return on a field of the object,
-// until its destructor. Such events are breakpoints: the thread stands still until every thread
-// has the registers, so that no later access is missed. While the watchpoint watches something,
-// no other set_wprobe moves it, as in the kernel.
+// A watchpoint that watches nothing (rw@-1) gets an address from the trigger set_wprobe at a hit of
+// another event, and loses it by clear_wprobe. An example is a field of an object, watched from the
+// constructor's return to the destructor. Events with such triggers are breakpoints: the thread
+// stays stopped until every thread's debug registers are set, so that no later access is missed.
+// While the watchpoint has an address, set_wprobe doesn't change it, as in the kernel.
 
-// moveWatch gives a watchpoint an address, or takes it away, at a hit of p.
+// moveWatch carries out set_wprobe or clear_wprobe at a hit of p with the record rec: it sets or
+// clears the address of the trigger's watchpoints.
 func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 	tg = tg.main
 	const nothing = symbols.Addr(symbols.NoData)
@@ -29,7 +30,7 @@ func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 		}
 		at = symbols.Addr(v + uint64(t.Offset))
 	}
-	for w := range tg.Placed {
+	for w := range tg.apart {
 		if w.data == nil || t.Watches != w.Ev.Group+"/"+w.Ev.Name {
 			continue
 		}
@@ -52,7 +53,7 @@ func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 	}
 }
 
-// watchAt has a watchpoint watch an address, symbols.NoData: nothing.
+// watchAt sets the address that a watchpoint watches; symbols.NoData: none.
 func (tg *Target) watchAt(w *Placed, at symbols.Addr) error {
 	w.data.at, w.data.known = at, false
 	next, err := assign(tg.Registers.Slots, tg.watchers(nil, nil))

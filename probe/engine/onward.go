@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"kprobe/fetch"
 	"kprobe/probe/detour"
 	"kprobe/symbols"
@@ -8,20 +10,22 @@ import (
 
 // Calls that end in a jump to an unknown address
 //
-// If a function ends in a jump through a register or memory, its detour looks up whether the
-// target notes its calls in the same table (detour.BuildOnward). The set for that lookup
-// contains such functions from when their jumps are in the text (noteEntries) until they are
-// about to be removed (unnoteEntries). For any other target the thread traps here, and
-// breakpoints follow the call from then on. It also traps if more than the number of calls is
-// wanted, because only the returns at which a call is expected know what it records.
+// If a function ends in a jump through a register or memory, its detour looks up whether the function
+// that it jumps to notes its calls in the same table (detour.BuildOnward). The lookup uses a set of
+// such functions. A function is in it from when its jump is in the text (noteEntries) until the jump
+// is about to be removed (unnoteEntries). A call with any other destination is seen again
+// where it returns to (landings.go). If calls are not only counted, or there is no tally, the thread
+// traps in the detour, and breakpoints follow the call from then on: only the returns at which a call
+// is expected know what it records.
 //
-// If the probe of the jump's target is removed while the target runs, the return of the
-// function that jumped is not seen: its row is freed by the next call that takes its slot.
+// If the destination's probe is removed while that function runs, the return of the function that
+// jumped is not seen. Its row is freed by the next call with the same slot.
 
-// fewEntries is up to how many entries are written one by one.
+// fewEntries is the number of words up to which changes of the set are written one by one. More are
+// written with the whole set.
 const fewEntries = 64
 
-// noteEntries says of functions that they note their calls.
+// noteEntries adds the functions of patches that note their calls to the sets.
 func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
@@ -42,7 +46,8 @@ func (tg *Target) noteEntries(list []*Patch) {
 	}
 }
 
-// unnoteEntries is what comes before the jumps of functions are taken out.
+// unnoteEntries removes the functions of patches from the sets. It is called before their jumps are
+// removed from the text.
 func (tg *Target) unnoteEntries(list []*Patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
@@ -62,9 +67,8 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 	}
 }
 
-// followOnward has the calls that are noted with the thread's stack pointer followed to
-// where they return to: the thread is at a jump that leaves them. The session's context
-// is filled.
+// followOnward makes breakpoints follow calls from a jump on. The thread is at a jump that leaves the
+// function; the calls are those noted with its stack pointer. The session's context is filled.
 func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 	k, slot := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
@@ -72,17 +76,49 @@ func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
 	if mem == nil || err != nil {
 		return
 	}
-	for _, row := range k.With(mem, slot) {
-		tg.freeCall(k, row.Number)
-		p := tg.probeOf(k.OwnerOf(mem, row.Number))
-		if row.Return != raw || p == nil || s.Stopping {
-			continue // left before, or nobody wants it
+	type noted struct {
+		detour.Instance
+		p     *Placed
+		entry []byte
+	}
+	var rows []noted
+	for _, in := range k.With(mem, slot) { // mem doesn't outlast a change
+		rows = append(rows, noted{in, tg.probeOf(k.OwnerOf(mem, in.Number)), slices.Clone(k.Entry(mem, in.Number))})
+	}
+	var landed []int
+	for _, row := range rows {
+		p := row.p
+		wanted := row.Return == raw && p != nil && !s.Stopping // else left before, or nobody's
+		if wanted && p.ByExits != nil && p.ByExits.Anywhere {
+			if t := tg.tallyFor(p.ByExits); t != nil {
+				if tg.landing(p.ByExits, t, symbols.Addr(raw)) != nil {
+					landed = append(landed, row.Number)
+					continue
+				}
+				s.miss(p)
+				wanted = false
+			}
 		}
-		s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), k.Entry(mem, row.Number))
+		if tg.freeCall(k, row.Number); wanted {
+			s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), row.entry)
+		}
+	}
+	for _, n := range landed {
+		tg.passRow(k, n)
 	}
 }
 
-// followRow is enterOne for a call that was noted: it has left its function.
+// passRow marks a row as passing on.
+func (tg *Target) passRow(k detour.Calls, row int) {
+	at := symbols.Addr(k.Mark(row))
+	var b [1]byte
+	if _, err := tg.Proc.ReadMemory(b[:], at); err == nil {
+		b[0] |= 1 << 7
+		_ = tg.Proc.WriteMemory(b[:], at) // fails only if the process is gone
+	}
+}
+
+// followRow is enterOne for a call that was noted in a table and has left its function.
 func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.Addr, entry []byte) {
 	in := p.pool.Get()
 	if in == nil {
@@ -108,7 +144,7 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 	in.Entry = append(in.Entry[:0], entry[:p.Program.EntrySize()]...)
 	tg.calls.Enter(in, func(old *Instance) bool {
 		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe {
-			return false // of this very call, too
+			return false // the same call, noted for another probe
 		}
 		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
 		if stale && old.Trampoline >= 0 {
@@ -118,7 +154,7 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 	})
 }
 
-// probeOf is the probe of a number that is armed; nil: there is none.
+// probeOf finds the armed probe with number id; nil if there is none.
 func (tg *Target) probeOf(id uint32) *Placed {
 	if p := tg.Feed.probe(id); tg.Placed[p] {
 		return p
@@ -126,8 +162,9 @@ func (tg *Target) probeOf(id uint32) *Placed {
 	return nil
 }
 
-// forgetRows frees the rows of calls of probes that were taken out, in tables where any
-// return may be theirs: their numbers will be others'.
+// forgetRows frees the rows of calls of removed probes, in tables where any return may end a call of
+// any probe (Calls.Anywhere). Otherwise a row could be taken for a call of the next probe with that
+// number.
 func (tg *Target) forgetRows(r *retired) error {
 	gone, tables := map[uint64]map[uint32]bool{}, map[uint64]detour.Calls{}
 	for _, p := range r.probes {

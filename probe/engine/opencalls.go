@@ -10,7 +10,7 @@ import (
 	"kprobe/symbols"
 )
 
-// OpenCalls lists the calls that are under way in a target.
+// OpenCalls lists the active calls of return probes in a target.
 func (tg *Target) OpenCalls() []results.OpenCall {
 	var out []results.OpenCall
 	now := tickClock(tg.Engine)
@@ -65,7 +65,8 @@ func (tg *Target) ownMemory(size int, at uint64) ([]byte, error) {
 	return b, err
 }
 
-// entryTime is the time of the entry among the values that were captured there.
+// entryTime finds the time among the values that were captured at the entry, as the program records
+// it. ok is false if there is none.
 func entryTime(prog *fetch.Program, entry []byte) (v uint64, ok bool) {
 	for i := range prog.Entry {
 		if prog.Entry[i].Chain.Source == fetch.SourceTime && len(entry) >= 16+8*i {
@@ -76,10 +77,12 @@ func entryTime(prog *fetch.Program, entry []byte) (v uint64, ok bool) {
 	return 0, false
 }
 
-// rateSpan is how long the time stamp counter is watched at least, to know its rate.
+// rateSpan is the least time between two samples from which the rate of the time stamp counter is
+// computed.
 const rateSpan = 20 * time.Millisecond
 
-// tickClock converts the time stamp counter to nanoseconds of CLOCK_MONOTONIC.
+// tickClock returns a function that converts time stamps to nanoseconds of CLOCK_MONOTONIC; 0 if it
+// can't. Its first call may take rateSpan.
 func tickClock(s *Engine) func(tsc uint64) uint64 {
 	first := ring.Sample{TSC: s.tsc, NS: int64(s.now)}
 	var cal *ring.Calibration

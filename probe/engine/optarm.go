@@ -21,8 +21,7 @@ import (
 	"kprobe/symbols"
 )
 
-// ownProc reports whether the process sees files by the names that kprobe sees,
-// and has a /proc to ask for them.
+// ownProc reports whether the process has kprobe's root directory and a /proc file system in it.
 func ownProc(pid int) bool {
 	root := procfs.Image(pid).Path("root")
 	var fs unix.Statfs_t
@@ -33,8 +32,8 @@ func ownProc(pid int) bool {
 	return err == nil && at == "/"
 }
 
-// readBefore gives the bytes that a jump replaces, without its island: the file's, which
-// prove compared with the memory.
+// readBefore returns the bytes that a jump replaces, without those of its island. They are the
+// file's, and equal to the memory's. The error says if a page is shared or memory and file differ.
 func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
 	if err := tg.covered(p); err != nil {
 		return nil, fmt.Errorf("%v: %w", symbols.Addr(p.At), err)
@@ -64,7 +63,7 @@ func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
 	return before, nil
 }
 
-// Enter notes in the journal what a patch is about to write.
+// Enter makes the journal entries for everything that a patch and its island will write.
 func (tg *Target) Enter(p *Patch) error {
 	if p.island != nil {
 		if err := tg.Enter(p.island); err != nil {
@@ -81,8 +80,8 @@ func (tg *Target) Enter(p *Patch) error {
 	return nil
 }
 
-// ArmStopped writes patches that are in the journal; all threads are stopped.
-// On an error they are taken out again.
+// ArmStopped writes patches that have journal entries. All threads must be stopped. On an error the
+// patches are removed again.
 func (tg *Target) ArmStopped(list []*Patch, stopped []*tracee.Thread) error {
 	err := tg.moveUnder(list, stopped)
 	if err == nil {
@@ -97,10 +96,10 @@ func (tg *Target) ArmStopped(list []*Patch, stopped []*tracee.Thread) error {
 	return nil
 }
 
-// moveUnder moves threads that stand under jumps that are about to be written
-// to the copies of what they are at. One that has met a breakpoint that makes
-// way is behind its first byte only by that: when its trap is handled it goes
-// back. One that was stepped there is moved as any other.
+// moveUnder moves threads that stand under jumps that are about to be written. They continue at the
+// copies of the instructions that they were at. A thread that has just met a breakpoint that gives
+// way stands behind the int3, and is not moved: handling its trap moves it back to the breakpoint.
+// A thread that was single-stepped to the same address is moved.
 func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
 	type covered struct {
 		plan.Range
@@ -124,7 +123,7 @@ func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
 		pc := symbols.Addr(regs.Rip)
 		i := sort.Search(len(all), func(i int) bool { return all[i].Hi > regs.Rip })
 		for _, c := range all[i:] {
-			if regs.Rip <= c.Lo {
+			if regs.Rip < c.Lo || regs.Rip == c.Lo && !c.p.Plan.GuardsStart() {
 				break
 			}
 			if to, ok := c.p.Entry(pc); ok {
@@ -139,7 +138,7 @@ func (tg *Target) moveUnder(list []*Patch, stopped []*tracee.Thread) error {
 	return nil
 }
 
-// arm notes that a patch is in the text.
+// arm notes in the session that a patch is in the text.
 func (p *Patch) arm() {
 	if p.island != nil {
 		p.island.arm()
@@ -158,25 +157,31 @@ func (p *Patch) arm() {
 	}
 }
 
-// retirePatch notes that a patch is not in the text any more.
+// retirePatch notes in the session and the journal that a patch is no longer in the text.
 func (tg *Target) retirePatch(p *Patch) {
-	for _, n := range p.entries {
-		tg.Area.Journal.Remove(n)
-	}
-	p.entries = nil
-	p.Armed = false
-	tg.retireGuards(p)
+	tg.forgetEntries(p)
 	for _, x := range p.Probes() {
 		x.feed.setFlags(x, 0, ring.FlagOptimized)
 		x.Optimized = false
 	}
 }
 
-// Unoptimize takes a jump out and makes its probes breakpoints. The target is
-// stopped between the two, so that no hit is missed.
+// forgetEntries removes a patch that is no longer in the text from the journal, and its guards from the
+// fallback handler's table.
+func (tg *Target) forgetEntries(p *Patch) {
+	for _, n := range p.entries {
+		tg.Area.Journal.Remove(n)
+	}
+	p.entries = nil
+	p.Armed = false
+	tg.retireGuards(p)
+}
+
+// Unoptimize replaces a jump by breakpoints for its probes. It is one stop of all threads, so no hit
+// is missed.
 //
-// All jumps of a Go function's return probe go together: breakpoints at its exits
-// know only calls that a breakpoint at its entry has seen.
+// All jumps of a Go function's return probe are replaced together, because breakpoints at exits know
+// only calls that a breakpoint at the entry has noted.
 func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 	tg = tg.main
 	list, goes := tg.withGo(p)
@@ -216,8 +221,7 @@ func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 	return tg.commit(ctx, built)
 }
 
-// overlay puts the original bytes where kprobe's own changes lie within b, the
-// memory at a.
+// overlay replaces kprobe's changes by the original bytes in b, which was read from address a.
 func (tg *Target) overlay(b []byte, a symbols.Addr) {
 	put := func(at uint64, orig []byte) {
 		for i, c := range orig {
@@ -242,8 +246,10 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 	}
 }
 
-// inDetour answers a signal of a thread in a detour; done is false if it is
-// in none.
+// inDetour decides about a signal of a thread that is in a detour, at a guard, or in shared code.
+// done is false if the thread is in none of them. A fault of kprobe's code is resolved, and the
+// thread continues without the signal. A fault of a displaced instruction is delivered, at the
+// original instruction. Any other signal is held: the thread is stepped until it has left.
 func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdict, done bool) {
 	regs, err := t.Regs()
 	if err != nil {
@@ -301,12 +307,12 @@ func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 	return tracee.Deliver, true
 }
 
-// stepBack makes a breakpoint of a probe whose instruction has faulted. The
-// program may repair the cause and go on at the instruction: that is still the
-// same hit, and a breakpoint can tell.
+// stepBack replaces the jump of a probe whose instruction has faulted by a breakpoint. The program
+// may repair the cause and execute the instruction again. This is still the same hit, and only a
+// breakpoint can recognise it.
 func (tg *Target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
-	p := tg.Patches.owner[st]
-	if p == nil || !p.Armed || st.Detour == nil {
+	p := st.patch
+	if !p.Armed || st.Detour == nil {
 		return
 	}
 	if err := tg.Unoptimize(tg.Engine.Run, p); err != nil {
@@ -322,8 +328,8 @@ func (tg *Target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
 	}
 }
 
-// resumed lets a thread go on at other registers, one step at a time if it was
-// stepping.
+// resumed sets a thread's registers and lets it continue: by single steps if it was stepping
+// before.
 func (tg *Target) resumed(t *tracee.Thread, regs *unix.PtraceRegs) tracee.Verdict {
 	stepping := t.Stepping()
 	_ = t.SetRegs(regs) // fails only if the thread is gone

@@ -10,23 +10,24 @@ import (
 	"kprobe/symbols"
 )
 
-// How abandoned instances come back
+// How abandoned instances are reclaimed
 //
-// A call that is left by longjmp or by its thread's end keeps its instance. The thread itself
-// takes it over when it comes to the same slot and finds no other free (probe/detour). For the
-// rest the tracer looks when nmissed grows: an instance whose slot no longer holds its return
-// trampoline is abandoned. It is freed if two looks in a row, each with all threads stopped and
-// none in the probe's code, find it so: a thread that was just taking it, unseen, has moved on
-// by then.
+// A call that is left by longjmp or by its thread's end keeps its instance. A later call with the
+// same slot takes the instance over in its detour if no other is free (probe/detour). The tracer
+// reclaims the rest when nmissed grows: an instance is abandoned if its slot no longer holds its
+// return trampoline. It is freed if two looks in a row find it abandoned, each with all threads
+// stopped and none in the probe's code. One look isn't enough: a thread may be just taking the
+// instance without having written the slot, and it has done so by the second look.
 
-// reclaimEvery is how often nmissed is looked at, and reclaimRest how often
-// when it has not grown for long.
+// reclaimEvery is how often nmissed is read. If it doesn't grow, the interval doubles up to
+// reclaimRest.
 const (
 	reclaimEvery = 10 * time.Millisecond
 	reclaimRest  = 160 * time.Millisecond
 )
 
-// watchMissed looks for abandoned instances while the target's feed lives.
+// watchMissed starts a goroutine that reclaims abandoned instances when nmissed grows. It ends with
+// the target's feed.
 func (tg *Target) watchMissed() {
 	if tg.watching {
 		return
@@ -62,7 +63,7 @@ func (tg *Target) watchMissed() {
 	}()
 }
 
-// missedReturns adds up nmissed of the probes that have return trampolines.
+// missedReturns is the sum of nmissed of the probes whose returns jumps see.
 func (t *Feed) missedReturns() (n uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -76,12 +77,12 @@ func (t *Feed) missedReturns() (n uint64) {
 
 var errLate = errors.New("a thread could not be stopped")
 
-// ReclaimReturns looks twice for abandoned instances.
+// ReclaimReturns looks twice for abandoned instances, and frees those that both looks find.
 func (tg *Target) ReclaimReturns() error {
 	if tg.Area == nil || tg.dying {
 		return nil
 	}
-	// A table in common is large: it isn't looked into more often than this.
+	// A common table is large: it is examined once a second at most.
 	common := time.Since(tg.commonLooked) >= time.Second
 	if common {
 		defer func() { tg.commonLooked = time.Now() }()
@@ -91,7 +92,7 @@ func (tg *Target) ReclaimReturns() error {
 			if !tg.allStopped(stopped) {
 				return errLate
 			}
-			busy := map[uint64]bool{} // by where calls are noted
+			busy := map[uint64]bool{} // ways that a thread is in the code of, by the address of their calls
 			var sps []uint64
 			for _, t := range stopped {
 				regs, err := t.Regs()
@@ -104,11 +105,11 @@ func (tg *Target) ReclaimReturns() error {
 						busy[st.Way.At()] = true
 					}
 				} else if tg.InShared(symbols.Addr(regs.Rip)) {
-					return errLate // whose call it is can't be read
+					return errLate // the calling stage can't be found out
 				}
 			}
-			for _, st := range tg.Patches.Stages {
-				if st.Way != nil && st.Way.Outlives() && !busy[st.Way.At()] {
+			for _, st := range tg.Patches.outlive {
+				if !busy[st.Way.At()] {
 					if err := tg.reclaimWay(runningWay(st.Way), sps); err != nil {
 						return err
 					}
@@ -130,8 +131,8 @@ func (tg *Target) ReclaimReturns() error {
 	return look()
 }
 
-// reclaimWay gives the places of calls back that the look before found abandoned, too.
-// Those that were not become the suspects.
+// reclaimWay frees instances that are abandoned and that the look before found abandoned, too. The
+// other abandoned ones become suspects for the next look.
 func (tg *Target) reclaimWay(w returnWay, sps []uint64) error {
 	pool, at := w.Memory(), w.At()
 	mem := make([]byte, pool.Size())

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"iter"
+	"slices"
 	"sort"
 
 	"golang.org/x/sys/unix"
@@ -16,35 +18,53 @@ import (
 	"kprobe/symbols"
 )
 
-// Patch is an optimized probe, or several whose jumps would overlap: a jump in
-// the text, and the detours it leads to.
+// Patch is a jump in the text with the detours that it leads to. It serves one optimized probe, or
+// several whose jumps would overlap. Its states, in order:
 //
-// States: built (its detours are written, where no thread is), armed (the jump
-// is in the text), retired (the text is restored; its detours stay until no
-// thread can be in them).
+//	built    its detours are written to memory where no thread is
+//	armed    the jump is in the text
+//	retired  the text has its original bytes; the detours stay until no thread can be in them
 type Patch struct {
 	*planner.Patch
 	Stages  []*stage
-	entries []int // in the journal, one for each write
-	Armed   bool
-	island  *Patch // instructions that were moved out of the way; armed first
+	entries []int  // numbers of its journal entries, one for each write
+	Armed   bool   // the jump is in the text, or couldn't be taken out of it
+	island  *Patch // the instructions that give way to it, armed before it; nil: none
 }
 
 // stage is one piece of a patch's detour, in the target.
-type stage struct{ *planner.Stage }
+type stage struct {
+	*planner.Stage
+	patch *Patch // whose detour it belongs to; for an island the patch that it makes room for
+}
 
-// newPatch makes a jump of a plan one that can be armed.
+// newPatch makes a Patch of a planned one.
 func newPatch(p *planner.Patch) *Patch {
-	out := &Patch{Patch: p, Stages: make([]*stage, len(p.Stages))}
+	out := &Patch{Patch: p}
+	out.addStages(out)
+	return out
+}
+
+// addStages makes the stages of a patch, or of an island of the patch owner.
+func (p *Patch) addStages(owner *Patch) {
+	p.Stages = make([]*stage, len(p.Patch.Stages))
 	all := make([]stage, len(p.Stages))
-	for i, st := range p.Stages {
-		all[i].Stage = st
-		out.Stages[i] = &all[i]
+	for i, st := range p.Patch.Stages {
+		all[i] = stage{st, owner}
+		p.Stages[i] = &all[i]
 	}
 	if p.Island != nil {
-		out.island = newPatch(p.Island)
+		p.island = &Patch{Patch: p.Island}
+		p.island.addStages(owner)
 	}
-	return out
+}
+
+// owner is the patch of a stage; nil if there is no stage.
+func (s *stage) owner() *Patch {
+	if s == nil {
+		return nil
+	}
+	return s.patch
 }
 
 // allStages are the stages of the patch and of its island.
@@ -60,7 +80,7 @@ func (p *Patch) allStages() iter.Seq[*stage] {
 	}
 }
 
-// leavesAt is where the detours of the exits at an address start.
+// leavesAt is the address of the detour for the exit at a; 0 if the patch has none.
 func (p *Patch) leavesAt(a symbols.Addr) symbols.Addr {
 	for s := range p.allStages() {
 		if s.Leaves && s.At == a {
@@ -75,7 +95,8 @@ func (p *Patch) covers(a symbols.Addr, n int) bool {
 	return p.Plan.Owned(uint64(a), uint64(a)+uint64(n))
 }
 
-// Probes lists the probes that it serves, each once for every place of it.
+// Probes lists the probes that the patch serves: one for each of its requests, so a probe with
+// several places in the patch is there several times.
 func (p *Patch) Probes() []*Placed {
 	out := make([]*Placed, len(p.Wants))
 	for i, w := range p.Wants {
@@ -84,8 +105,8 @@ func (p *Patch) Probes() []*Placed {
 	return out
 }
 
-// Guards gives the guards of the patch and of its island, and where a thread that
-// arrives there goes on.
+// Guards yields the guards of the patch and of its islands, each with the address where a thread
+// that traps there continues.
 func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 	return func(yield func(plan.Guard, symbols.Addr) bool) {
 		for q := p; q != nil; q = q.island {
@@ -98,34 +119,40 @@ func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 	}
 }
 
-// patches finds patches and stages by address.
+// patches finds patches and stages by address. It holds retired patches, too, until their code is
+// freed.
 type patches struct {
 	List   []*Patch
 	pages  planner.PageIndex[*Patch]
-	Stages []*stage // by base
-	owner  map[*stage]*Patch
-	Guards map[symbols.Addr]symbols.Addr // address of a guard → where to go on
-	noRoom map[symbols.Addr]*stage       // address of the int3 for stacks without room
-	faults map[symbols.Addr]symbols.Addr // load that may fault → where to go on
-	asks   map[symbols.Addr]detour.Ask
+	Stages []*stage     // sorted by base
+	taken  []plan.Range // memory that they have, in order, adjacent ranges joined
+	// outlive are the stages whose code active calls return by (planner.Way.Outlives).
+	outlive []*stage
+	Guards  map[symbols.Addr]symbols.Addr // a guard's address → where the thread continues
+	noRoom  map[symbols.Addr]*stage       // address of the int3 that a detour executes if the stack has no room
+	faults  map[symbols.Addr]symbols.Addr // address of a load that may fault → where the thread continues
+	asks    map[symbols.Addr]detour.Ask   // by address of the instruction that may fault
 }
 
 func newPatches() *patches {
 	return &patches{
-		pages: planner.PageIndex[*Patch]{},
-		owner: map[*stage]*Patch{}, noRoom: map[symbols.Addr]*stage{}, Guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
+		pages:  planner.PageIndex[*Patch]{},
+		noRoom: map[symbols.Addr]*stage{}, Guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
 		asks: map[symbols.Addr]detour.Ask{},
 	}
 }
 
 func (ps *patches) add(list []*Patch) {
+	var fresh []*stage
 	for _, p := range list {
 		ps.List = append(ps.List, p)
 		ps.pages.Add(p)
 		for q := p; q != nil; q = q.island {
 			for _, s := range q.Stages {
-				ps.Stages = append(ps.Stages, s)
-				ps.owner[s] = p
+				fresh = append(fresh, s)
+				if s.Way != nil && s.Way.Outlives() {
+					ps.outlive = append(ps.outlive, s)
+				}
 				if s.Detour == nil {
 					continue
 				}
@@ -144,23 +171,52 @@ func (ps *patches) add(list []*Patch) {
 			ps.Guards[symbols.Addr(g.At)] = to
 		}
 	}
-	sort.Slice(ps.Stages, func(i, j int) bool { return ps.Stages[i].Base < ps.Stages[j].Base })
+	slices.SortFunc(fresh, byBase)
+	ps.Stages = merge(ps.Stages, fresh)
+	ps.taken = join(ps.taken, memoryOf(fresh))
+}
+
+func byBase(a, b *stage) int { return cmp.Compare(a.Base, b.Base) }
+
+// merge adds sorted stages to sorted stages. To add a few to many takes little time.
+func merge(all, fresh []*stage) []*stage {
+	n := len(all)
+	all = append(all, fresh...)
+	for end := len(all); len(fresh) > 0; {
+		last := fresh[len(fresh)-1]
+		i, _ := slices.BinarySearchFunc(all[:n], last, byBase)
+		end -= copy(all[end-(n-i):end], all[i:n]) + 1
+		all[end] = last
+		n, fresh = i, fresh[:len(fresh)-1]
+	}
+	return all
 }
 
 // StageAt finds the stage that holds pc.
 func (ps *patches) StageAt(pc symbols.Addr) *stage {
-	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].Base > pc })
-	if i > 0 && ps.Stages[i-1].Holds(pc) {
-		return ps.Stages[i-1]
+	if s := ps.lastBelow(pc + 1); s != nil && s.Holds(pc) {
+		return s
 	}
 	return nil
 }
 
-// LongJump finds the armed patch whose short jump leads to the jump at pc.
+// lastBelow finds the last stage that begins below an address; nil if there is none.
+func (ps *patches) lastBelow(a symbols.Addr) *stage {
+	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].Base >= a })
+	if i == 0 {
+		return nil
+	}
+	return ps.Stages[i-1]
+}
+
+// LongJump finds the armed patch whose short jump leads to the long jump at pc; nil if there is
+// none.
 func (ps *patches) LongJump(pc symbols.Addr) *Patch {
 	for _, p := range ps.pages.Near(uint64(pc), uint64(pc)+1) {
-		if p.Armed && p.Plan.LongJump() == uint64(pc) {
-			return p
+		for q := p; q != nil && p.Armed; q = q.island {
+			if q.Plan.LongJump() == uint64(pc) {
+				return q
+			}
 		}
 	}
 	return nil
@@ -176,8 +232,9 @@ func (ps *patches) Covering(a symbols.Addr, n int) *Patch {
 	return nil
 }
 
-// InCopy gives the registers of the program for a thread in the displaced
-// instructions of a stage: before or behind the one it is at.
+// InCopy returns the program's registers for a thread in the displaced instructions of a stage. The
+// state says whether the instruction that they are at has run. ok is false if the thread isn't in
+// displaced instructions.
 func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
 	off := int(symbols.Addr(regs.Rip) - s.CopyAt)
 	if off == s.Copied && s.Onward != 0 {
@@ -193,9 +250,9 @@ func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceR
 	return out, pt.State, ok
 }
 
-// Leave gives the registers that a thread in the stage has in the program,
-// its hit taken or not: where the jump was, at or behind a displaced
-// instruction.
+// Leave returns the program's registers for a thread in the stage: at the jump's place, or at or
+// behind a displaced instruction. The thread's hit may be taken or not. ok is false if the
+// registers can't be found out.
 func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	if out, _, ok := s.InCopy(regs, mem); ok {
 		return out, true
@@ -206,8 +263,8 @@ func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	return s.leaveDetour(regs, mem)
 }
 
-// leaveDetour is leave for the code of probes that follow no calls, or follow them by
-// exits.
+// leaveDetour is Leave for a thread in a stage without return trampolines, outside the displaced
+// instructions.
 func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	out := *regs
 	out.Rip = uint64(s.At)
@@ -237,7 +294,7 @@ func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 	return &out, true
 }
 
-// injects is what the stage does to calls; nil is nothing.
+// injects is how the stage changes the results of calls; nil if it doesn't.
 func (s *stage) injects() *Injecting {
 	for _, w := range s.Wants {
 		if x := PlacedOf(w).target.Engine.Inject; x != nil && x.Result != nil {

@@ -12,21 +12,20 @@ import (
 	"kprobe/symbols"
 )
 
-// mayWait reports whether a definition that has no place yet may wait for its
-// library.
+// mayWait reports whether a definition may wait for its library. err is the error of resolving it.
 func (tg *Target) mayWait(d *Definition, err error) bool {
 	return errors.Is(err, symbols.ErrNotMapped) && d.Def.Place.Module != "" &&
 		(d.Waits || tg.Engine.Opts.Pending != nil && tg.Engine.Opts.Pending(d.Def))
 }
 
-// readyDef is a definition whose library has come, with its places.
+// readyDef is a waiting definition whose library is mapped now, with its places.
 type readyDef struct {
 	*pendingDef
 	ws []planner.Request
 }
 
-// stillWaits notes why a definition can't be armed. If its library is there,
-// that it waits is no answer any more: the user is told, once.
+// stillWaits notes why a waiting definition can't be armed. If the reason is not that its library is
+// missing, the user is warned, once.
 func (tg *Target) stillWaits(p *pendingDef, err error) {
 	p.err = err
 	var unbound *symbols.UnboundIFuncError
@@ -75,7 +74,7 @@ func (tg *Target) tryPending(ctx context.Context) error {
 			rest = append(rest, p)
 		}
 	}
-	// All at once: one change of the text, not one for each.
+	// Arm all in one change of the text. If that fails, arm each by itself.
 	together := tg.arm(ctx, batch)
 	for _, r := range ready {
 		p, ws, err := r.pendingDef, r.ws, together
@@ -99,8 +98,8 @@ func (tg *Target) tryPending(ctx context.Context) error {
 	return nil
 }
 
-// expectCopies has definitions that are armed wait for the places that they have
-// in a further copy of their library. before are the modules that there were.
+// expectCopies makes armed definitions wait for places in a further copy of their library, if one was
+// mapped. before are the modules before the change.
 func (tg *Target) expectCopies(before []*symbols.Module) {
 	fresh := func(m *symbols.Module) bool { return !slices.Contains(before, m) }
 	if !slices.ContainsFunc(tg.Space.Modules(), fresh) {
@@ -108,13 +107,13 @@ func (tg *Target) expectCopies(before []*symbols.Module) {
 	}
 	waits := tg.awaited.keys()
 	for _, x := range tg.Engine.Events.Definitions() {
-		if name := x.Def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.Space.FindModule(name), fresh) {
+		if name := x.Def.Place.Module; name != "" && !waits[x.key()] && slices.ContainsFunc(tg.Space.FindModules(name), fresh) {
 			tg.awaited.add(&pendingDef{Definition: x, more: true})
 		}
 	}
 }
 
-// byDef sorts places by their definitions.
+// byDef groups probes by their definitions.
 func byDef(all iter.Seq[*Placed]) map[defKey][]*Placed {
 	out := map[defKey][]*Placed{}
 	for p := range all {
@@ -123,8 +122,8 @@ func byDef(all iter.Seq[*Placed]) map[defKey][]*Placed {
 	return out
 }
 
-// unarmed leaves out what is armed already: a definition may have places in
-// several libraries, of which one came.
+// unarmed removes the requests whose places are armed already. A definition may have places in several
+// libraries, and only one of them was mapped now.
 func unarmed(armed []*Placed, ws []planner.Request) []planner.Request {
 	at := map[symbols.Addr]bool{}
 	for _, p := range armed {
@@ -133,8 +132,8 @@ func unarmed(armed []*Placed, ws []planner.Request) []planner.Request {
 	return slices.DeleteFunc(ws, func(w planner.Request) bool { return at[w.P.Where.Addr] })
 }
 
-// returned gives up the places of a definition that were gone, since it is armed
-// anew. A definition all of whose places were switched off stays off.
+// returned forgets the gone probes of a definition that was armed again. ws are its new requests, armed
+// and gone its earlier probes. If all of these were switched off, the new ones are, too.
 func (tg *Target) returned(ws []planner.Request, armed, gone []*Placed) {
 	off, n := true, 0
 	was := func(p *Placed) {
@@ -159,7 +158,7 @@ func (tg *Target) returned(ws []planner.Request, armed, gone []*Placed) {
 	}
 }
 
-// forget gives up a place that was gone.
+// forget retires a probe whose library was unloaded.
 func (tg *Target) forget(p *Placed) {
 	delete(tg.awaited.gone, p)
 	p.feed.leave(p, true)

@@ -19,8 +19,8 @@ func (p *Placed) spot() spot {
 	return at
 }
 
-// spotCounts are counters by place. Most events have few places, and there may
-// have been many events: a map would be the larger part of what is kept of them.
+// spotCounts are counters by place. Most events have few places, and a session may have had many
+// events. So few places are a list: a map would take most of an event's memory.
 type spotCounts struct {
 	few  []spotCount
 	many map[spot]ring.Counts // instead of few
@@ -31,7 +31,7 @@ type spotCount struct {
 	counts ring.Counts
 }
 
-// fewSpots is how many places are looked through one by one.
+// fewSpots is the number of places up to which they are a list.
 const fewSpots = 8
 
 func (s *spotCounts) add(at spot, c ring.Counts) {
@@ -54,7 +54,7 @@ func (s *spotCounts) add(at spot, c ring.Counts) {
 	s.many[at] = c
 }
 
-// all goes through the places, in no order.
+// all yields the places in no particular order.
 func (s *spotCounts) all(yield func(spot, ring.Counts) bool) {
 	for _, x := range s.few {
 		if !yield(x.at, x.counts) {
@@ -68,8 +68,8 @@ func (s *spotCounts) all(yield func(spot, ring.Counts) bool) {
 	}
 }
 
-// byPlace is stats for each place by itself, by name. What the sink did not want
-// any more, and what it lost, is known of events only.
+// byPlace is stats for each place, sorted by name. Hits that came after the sink had ended, or that it
+// lost, are only known for the whole event, so they are counted here.
 func (e *Event) byPlace() []results.Stats {
 	counts := map[spot]ring.Counts{}
 	live := map[spot]*results.Stats{}

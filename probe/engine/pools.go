@@ -16,12 +16,13 @@ import (
 
 // Where the instances of return probes lie
 //
-// Those of a batch are mapped together. A kprobe that recovers finds them by a list: the memory
-// file has the address of the latest batch's, and each batch that of the one before. They are
-// unmapped when the probes are removed and their code has been freed (retire.go): until then a
-// call may still return by them.
+// The instances of a batch lie in one mapping. The mappings form a list for recovery: the memory
+// file has the address of the latest batch's mapping, and each mapping begins with the address of
+// the one before (0: none) and its own size. A mapping is unmapped when its probes are removed and
+// their code has been freed (retire.go). Until then a call may still return by an instance.
 
-// layPools maps the instances that patches have in the memory of a plan.
+// layPools maps the memory for a plan's instances, links it into the list, and initializes the
+// instances of patches. On an error an arena that was mapped stays, unused, until kprobe leaves.
 func (tg *Target) layPools(ctx context.Context, x *planner.Pools, list []*Patch) error {
 	arena, err := tg.mapPlanned(ctx, plan.Range{Lo: uint64(x.At), Hi: uint64(x.At) + x.Size})
 	if err == nil {
@@ -69,13 +70,17 @@ func (tg *Target) layPools(ctx context.Context, x *planner.Pools, list []*Patch)
 	return nil
 }
 
-// freePools unmaps the instances of batches of which neither a probe nor code is
-// left.
+// freePools unmaps the instances of batches that have neither a probe nor code left.
 func (tg *Target) freePools(ctx context.Context) {
 	var used []uint64
 	for _, st := range tg.Patches.Stages {
 		if st.Way != nil {
 			used = append(used, st.Way.At())
+		}
+		for _, w := range st.Wants {
+			if w.P.Landing != nil { // it looks into a table
+				used = append(used, PlacedOf(w).lands.calls.Addr)
+			}
 		}
 	}
 	for p := range tg.Placed {
@@ -106,7 +111,7 @@ func (tg *Target) freePools(ctx context.Context) {
 	}
 }
 
-// unlinkPools takes a batch's instances out of the list that leads to them.
+// unlinkPools removes the mapping with index i from the list by which recovery finds it.
 func (tg *Target) unlinkPools(i int) error {
 	pools := tg.Area.Pools
 	before := uint64(0)

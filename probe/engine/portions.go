@@ -3,26 +3,35 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"kprobe/probe/area"
 	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
 )
 
 // How thousands of jumps are written
 //
-// One stop for all of them would be noticeable. If nothing makes way for them, they don't
-// depend on each other, and are written in portions, with all threads stopped for each. Exits
-// are written before the code that notes calls, so that no call is noted whose return nobody
-// sees. Breakpoints come last, because their threads would have to wait for the tracer
-// meanwhile. If one portion fails, all are removed again.
+// One stop for all of them would be noticeable. If no patch has to give way for them, the jumps
+// don't depend on each other. Then they are written in portions, with one stop of all threads for
+// each. Jumps at exits are written before jumps that note calls: otherwise a call could be noted
+// whose return is not seen. Breakpoints come last, because a thread that meets one waits until the
+// tracer has written all portions. If a portion fails, all jumps are removed again.
+//
+// When kprobe leaves, thousands of jumps are taken out in portions, too, in the opposite order: jumps
+// that note calls first. The probes are switched off by then. What a portion has taken out is no longer
+// in the journal. Whatever the portions leave, because a thread could not be stopped or a write has
+// failed, the stop in which kprobe leaves takes out (package area).
 
 const (
-	// portionTime is how long threads are stopped for a portion, about.
+	// portionTime is roughly how long threads are stopped for a portion.
 	portionTime = 10 * time.Millisecond
-	// portionStep is how many jumps are written between two looks at the clock.
+	// portionStep is how many jumps are written at most before the time is checked again, leastStep how
+	// many at least.
 	portionStep = 512
+	leastStep   = 64
 )
 
 // inPortions reports whether the jumps that come may be written in portions.
@@ -32,40 +41,139 @@ func (x *exchanged) inPortions() bool {
 	})
 }
 
-// armInPortions writes jumps that are in the journal. On an error they are taken out
-// again.
+// armInPortions writes the plan's jumps, which have journal entries already. On an error they are
+// removed again.
 func (tg *Target) armInPortions(ctx context.Context, x *exchanged) error {
 	todo := slices.Clone(x.patches)
 	slices.SortStableFunc(todo, func(a, b *Patch) int { return a.notes() - b.notes() })
-	all, stops, began := len(todo), 0, time.Now()
-	var longest time.Duration
+	all := len(todo)
+	p := portions{began: time.Now()}
 	for len(todo) > 0 {
 		tg.Engine.progress("writing jumps", all-len(todo), all)
-		stop := time.Now()
-		err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-			for from := time.Now(); len(todo) > 0 && time.Since(from) < portionTime; {
-				part := todo[:min(portionStep, len(todo))]
-				if err := tg.lateUnder(part); err != nil {
-					return err
-				}
-				if err := tg.ArmStopped(part, stopped); err != nil {
-					return err
-				}
-				todo = todo[len(part):]
-			}
-			return nil
-		})
-		stops, longest = stops+1, max(longest, time.Since(stop))
-		if err = tracee.IgnoreLate(err); err != nil {
+		var err error
+		if todo, err = p.next(ctx, tg, todo, tg.ArmStopped); err == nil {
+			err = tg.Engine.hurried()
+		}
+		if err != nil {
 			return errors.Join(err, tg.disarmAll(ctx, x))
 		}
 	}
-	tg.Engine.Logf("process %d: %d jumps were written in %v, in %d stops of %v at most", tg.Proc.PID(), all, time.Since(began).Round(time.Millisecond), stops, longest.Round(time.Millisecond))
+	tg.Engine.Logf("process %d: %d jumps were written in %v", tg.Proc.PID(), all, &p)
 	return nil
 }
 
-// disarmAll takes the jumps of a plan out again, whichever are in the text.
+// portions is what has been done in portions so far.
+type portions struct {
+	began   time.Time
+	stops   int
+	longest time.Duration // of the stops
+	step    int           // how many patches are done before the time is checked again; 0: none is done yet
+}
+
+// String says how long it took, and how often and how long the threads were stopped.
+func (p *portions) String() string {
+	return fmt.Sprintf("%v, in %d stops of %v at most", time.Since(p.began).Round(time.Millisecond), p.stops, p.longest.Round(time.Millisecond))
+}
+
+// next stops all threads for a portion: it does what do does to the first patches of todo, for about portionTime.
+// rest are those to which it was not done.
+func (p *portions) next(ctx context.Context, tg *Target, todo []*Patch, do func([]*Patch, []*tracee.Thread) error) (rest []*Patch, err error) {
+	defer collecting.hold()()
+	stop := time.Now()
+	err = tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
+		for from := time.Now(); len(todo) > 0 && time.Since(from) < portionTime; {
+			began := time.Now()
+			part := todo[:min(max(p.step, leastStep), len(todo))]
+			if err := tg.lateUnder(part); err != nil {
+				return err
+			}
+			if err := do(part, stopped); err != nil {
+				return err
+			}
+			todo = todo[len(part):]
+			p.step = nextStep(max(p.step, leastStep), time.Since(began))
+		}
+		return nil
+	})
+	p.stops, p.longest = p.stops+1, max(p.longest, time.Since(stop))
+	return todo, tracee.IgnoreLate(err)
+}
+
+// nextStep is how many patches are done at once after step patches took a time: more if they were done in a moment, and
+// fewer if the portion was longer for them.
+func nextStep(step int, took time.Duration) int {
+	switch {
+	case took > portionTime/4:
+		return max(step/2, leastStep)
+	case took < portionTime/16:
+		return min(step*2, portionStep)
+	}
+	return step
+}
+
+// liftInPortions takes out jumps before kprobe leaves, so that its last stop has few left.
+func (tg *Target) liftInPortions(ctx context.Context) {
+	var todo []*Patch
+	for _, p := range tg.Patches.List {
+		if p.Armed {
+			todo = append(todo, p)
+		}
+	}
+	if len(todo) <= portionStep {
+		return
+	}
+	slices.SortStableFunc(todo, func(a, b *Patch) int { return b.notes() - a.notes() })
+	all := len(todo)
+	p := portions{began: time.Now()}
+	for len(todo) > 0 {
+		var err error
+		todo, err = p.next(ctx, tg, todo, tg.lift)
+		if errors.Is(err, tracee.ErrGone) {
+			return
+		}
+		if err != nil {
+			tg.Engine.Logf("process %d: jumps are taken out in one stop: %v", tg.Proc.PID(), err)
+			break
+		}
+		if tg.answer() != nil {
+			return // it is gone, or will be left in the stop that follows
+		}
+	}
+	tg.Area.Journal.Trim()
+	tg.Engine.Logf("process %d: %d jumps were taken out in %v", tg.Proc.PID(), all-len(todo), &p)
+}
+
+// lift takes jumps out of the text and the journal, for good. All threads must be stopped. Jumps that
+// could not be taken out stay armed.
+func (tg *Target) lift(list []*Patch, stopped []*tracee.Thread) error {
+	all, of := writesOf(list)
+	err := tg.Area.Lift(all, stopped)
+	for i, p := range list {
+		if slices.ContainsFunc(of[i], func(w *area.Write) bool { return !w.Done }) {
+			continue
+		}
+		for q := p; q != nil; q = q.island {
+			tg.forgetEntries(q)
+		}
+	}
+	return err
+}
+
+// disarmAll removes those jumps of a plan that are in the text, in portions too. What a failed portion leaves is
+// removed in one stop.
 func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
+	todo := slices.Clone(x.patches)
+	slices.SortStableFunc(todo, func(a, b *Patch) int { return b.notes() - a.notes() })
+	p := portions{began: time.Now()}
+	for len(todo) > 0 {
+		var err error
+		if todo, err = p.next(ctx, tg, todo, tg.RestorePatches); err != nil {
+			break
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
 	err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches(x.patches, stopped) })
 	if err = tracee.IgnoreLate(err); err != nil {
 		tg.lose(x)
@@ -73,7 +181,8 @@ func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
 	return err
 }
 
-// notes says when a jump's turn is: exits first, what notes calls last.
+// notes is a patch's rank in the order of writing: 0 if it serves only exits, 1 if it serves exits
+// and others, 2 if it serves no exit.
 func (p *Patch) notes() int {
 	exits, others := 0, 0
 	for _, w := range p.Wants {

@@ -4,19 +4,18 @@ import "kprobe/probe/tracee"
 
 // How post handlers are called
 //
-// A thread that takes a hit of a probe with a PostHandler does not run through the copy of the
-// instruction: it is stepped until it has left the copy. The registers are then those of the
-// program after its instruction, wherever that led, and no other instruction of the program has
-// been executed since. What may come in between:
+// A thread that hits a probe with a PostHandler does not run through the copy of the instruction. It
+// is stepped until it has left the copy. Then its registers are those of the program directly after
+// the instruction, wherever that led. What may happen before that:
 //
-//	a fault    the instruction had no effect: no handler is called, unless the program repairs
-//	           the cause and executes it again, which is the same hit
-//	a signal   it is held until the thread has left the copy and the handlers were called (tracee)
-//	a string   an instruction that repeats is left when it has ended
-//	the end    if the probe is removed or switched off meanwhile, its handler isn't called
+//	a fault    the instruction had no effect, and no post handler is called. If the program
+//	           repairs the cause and executes the instruction again, this is the same hit
+//	a signal   the signal is held until the thread has left the copy and the handlers were
+//	           called (tracee)
+//	a string   a repeating instruction takes several steps: the handlers are called after the last
+//	removal    if the probe is removed or switched off, its handler isn't called
 
-// due lists the probes of a site whose post handlers are to be called for the hit
-// that was just taken.
+// due lists the probes of a site whose post handlers must be called for the hit that was just taken.
 func (s *Engine) due(st *Site) (list []*Placed) {
 	for _, p := range st.probes {
 		if p.user != nil && p.user.Post != nil && s.takes(p) {
@@ -26,8 +25,8 @@ func (s *Engine) due(st *Site) (list []*Placed) {
 	return list
 }
 
-// postHandlers calls the handlers that are due, in order of registration, for a
-// thread that has left the copy of their instruction.
+// postHandlers calls the post handlers of the probes in due, in order of registration. The thread has
+// left the copy of the instruction.
 func (s *Engine) postHandlers(tg *Target, th *thread, due []*Placed) {
 	if err := s.fill(tg, th); err != nil {
 		return // gone

@@ -22,7 +22,7 @@ import (
 // tracer's thread, then finds it in the cache. The results are not used otherwise, and errors
 // come from the planning code.
 
-// Prepared is what is known of a process that is to be attached to.
+// Prepared is what files say about a process that will be attached to.
 type Prepared struct {
 	space  *symbols.Space
 	mem    *handedMemory
@@ -30,27 +30,27 @@ type Prepared struct {
 	places foundPlaces
 }
 
-// foundPlaces are the places of definitions as they were found in modules.
+// foundPlaces are the places of definitions, as they were found in these modules.
 type foundPlaces struct {
 	modules []*symbols.Module
 	of      map[*fetch.Def][]symbols.Site
 }
 
-// has reports whether all of these definitions were looked for.
+// has reports whether the places of all these definitions were looked for.
 func (f *foundPlaces) has(defs []*fetch.Def) bool {
 	return f.of != nil && !slices.ContainsFunc(defs, func(d *fetch.Def) bool { _, ok := f.of[d]; return !ok })
 }
 
-// take gives what was found for a definition, once, if the modules are still the
-// same.
+// take removes the places of a definition and returns them. ok is false if they were not looked for or
+// the modules have changed.
 func (f *foundPlaces) take(d *fetch.Def, space *symbols.Space) ([]symbols.Site, bool) {
 	places, ok := f.of[d]
 	delete(f.of, d)
 	return places, ok && slices.Equal(f.modules, space.Modules())
 }
 
-// handedMemory is a process's memory: of anybody's reading by /proc, then the
-// tracer's.
+// handedMemory is a process's memory. It is read through /proc before the process is attached to, and
+// through the tracer after that.
 type handedMemory struct {
 	mu  sync.Mutex
 	now symbols.Memory
@@ -70,8 +70,8 @@ func (m *handedMemory) hand(to symbols.Memory) {
 	m.now = to
 }
 
-// Prepare finds out what files tell of definitions in a process that is not
-// traced yet. It returns early when ctx is done.
+// Prepare looks up what files say about definitions in a process that is not traced yet. The result is
+// nil if it couldn't: attaching will say why. It returns early when ctx is done.
 func (s *Engine) Prepare(ctx context.Context, pid int, defs []*fetch.Def) (*Prepared, error) {
 	if len(defs) == 0 {
 		return nil, ctx.Err()
@@ -99,8 +99,7 @@ func (s *Engine) Prepare(ctx context.Context, pid int, defs []*fetch.Def) (*Prep
 	}
 }
 
-// PrepareMore does the same for definitions that are to be added to the session's
-// processes.
+// PrepareMore does the same as Prepare for definitions that will be added to the session's processes.
 func (s *Engine) PrepareMore(ctx context.Context, defs []*fetch.Def) error {
 	if s.Tracer.Here() {
 		return nil
@@ -141,12 +140,12 @@ func (s *Engine) PrepareMore(ctx context.Context, defs []*fetch.Def) error {
 	})
 }
 
-// fewPlaces is of how many places of a definition names are looked up: the first
-// take the longest, as they have the debug information read.
+// fewPlaces is the number of a definition's places for which it is compiled beforehand. The first
+// ones take the longest, because debug information is read for them.
 const fewPlaces = 8
 
-// lookUp has files read what definitions need of them. It is safe for concurrent
-// use.
+// lookUp reads into the files' caches what definitions need, and returns their places. It is safe for
+// concurrent use.
 func (s *Engine) lookUp(ctx context.Context, space *symbols.Space, around *survey.Around, defs []*fetch.Def) foundPlaces {
 	out := foundPlaces{modules: space.Modules(), of: map[*fetch.Def][]symbols.Site{}}
 	seen, newer := map[*symbols.Module]bool{}, map[string]bool{}

@@ -8,8 +8,7 @@ import (
 	"kprobe/probe/tracee"
 )
 
-// Adopt makes a target of a traced process. ready is what is known of it; nil:
-// nothing.
+// Adopt adds a traced process to the session's targets. ready is the result of Prepare, or nil.
 func (s *Engine) Adopt(p *tracee.Process, ready *Prepared) (err error) {
 	if ready == nil {
 		ready = &Prepared{around: new(survey.Around)}
@@ -34,7 +33,7 @@ func shadowStack(pid int) bool {
 	return st.ShadowStack()
 }
 
-// LetGo detaches from a process in which nothing is.
+// LetGo detaches from a process in which kprobe has changed nothing.
 func (s *Engine) LetGo(p *tracee.Process) {
 	if err := p.Detach(s.Run, nil); err != nil && !errors.Is(err, tracee.ErrGone) {
 		s.Logf("detach %d: %v", p.PID(), err)

@@ -9,7 +9,7 @@ import (
 	"kprobe/probe/ring"
 )
 
-// ProcessStats gives the counters of every event in every process that is traced now.
+// ProcessStats returns the counters of every event in every current process.
 func (s *Engine) ProcessStats() (out []results.ProcessStats) {
 	names := map[int]string{}
 	s.Events.held(func(all []*Event) {
@@ -21,8 +21,8 @@ func (s *Engine) ProcessStats() (out []results.ProcessStats) {
 	return out
 }
 
-// processStats gives the event's counters in every process that is traced now, by number.
-// names has the names of processes that are known already.
+// processStats returns the event's counters in every current process, sorted by process number. names
+// caches the names of processes.
 func (e *Event) processStats(names map[int]string) (out []results.ProcessStats) {
 	for pid, c := range e.byProcess() {
 		name, ok := names[pid]
@@ -39,8 +39,7 @@ func (e *Event) processStats(names map[int]string) (out []results.ProcessStats) 
 	return out
 }
 
-// byProcess adds up what the event has counted in processes that live, at places that it
-// has there.
+// byProcess adds up the event's counters in each current process, at the places that it has there now.
 func (e *Event) byProcess() map[int]ring.Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()

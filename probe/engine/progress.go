@@ -2,11 +2,11 @@ package engine
 
 import "time"
 
-// progressEvery is how often Options.Progress is called at most within a step.
+// progressEvery is the least time between two calls of Options.Progress within a step.
 const progressEvery = 100 * time.Millisecond
 
-// progress tells Options.Progress that n of a step's all pieces are done. It belongs
-// to the tracer's thread.
+// progress calls Options.Progress: n of all pieces of a step are done. It is used on the tracer's
+// thread only.
 func (s *Engine) progress(step string, n, all int) {
 	if s.Opts.Progress == nil || n&63 != 0 && n != all {
 		return

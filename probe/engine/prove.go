@@ -20,7 +20,7 @@ func (tg *Target) assessor() *assess.Assessor {
 	return &assess.Assessor{Function: tg.funcs.Of, Golang: &tg.Engine.golang, Own: tg.isOwn, Memory: tg.untouched, KeepCall: tg.shadowStack}
 }
 
-// prove makes sure that a breakpoint at the place is safe. It changes nothing.
+// prove proves that a breakpoint at the place is safe. It changes nothing.
 func (tg *Target) prove(w symbols.Site) (assess.Place, error) { return tg.assessor().Instruction(w) }
 
 // proveStart is prove for an address that is known to start an instruction, in a
@@ -30,10 +30,10 @@ func (tg *Target) proveStart(w symbols.Site) (assess.Place, error) { return tg.a
 // isOwn reports whether kprobe's own code is at an address.
 func (tg *Target) isOwn(a symbols.Addr) bool { return tg.Area != nil && tg.Area.IsCode(a) }
 
-// untouched makes sure that the memory of a place is what its file holds.
+// untouched returns an error if the memory of a place's instruction differs from its file.
 func (tg *Target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
 	switch err := tg.pristine(w.Addr, code[:in.Len]); {
-	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // it is gone, maybe for a moment
+	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // the file is unmapped, maybe for a moment
 		return fmt.Errorf("%s can't be probed: %w", w.Name, err)
 	case err != nil:
 		return &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
@@ -43,8 +43,8 @@ func (tg *Target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
 
 var errForeign = errors.New("the memory is not what the file holds: something else has patched it")
 
-// pristine compares the process's memory with the file's bytes. kprobe's own
-// breakpoints are seen through.
+// pristine compares the process's memory at a with want, the file's bytes. kprobe's own patches count
+// as original bytes. The error says who may have changed the memory.
 func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 	have := make([]byte, len(want))
 	if err := tg.readText(have, a); err != nil {
@@ -55,7 +55,7 @@ func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 		return nil
 	}
 	if tg.left.at(tg.Proc.PID(), a, len(want)) {
-		return fmt.Errorf("probes that were left (--detach) are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
+		return fmt.Errorf("detached probes are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
 	}
 	if have[0] == breakpoint {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")
@@ -63,20 +63,19 @@ func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 	return errForeign
 }
 
-// textWindow is text of a process as it was a moment ago: what lies side by side is
-// compared with its file together.
+// textWindow keeps a piece of the process's text, so that neighbouring places are compared with the
+// file by one read.
 type textWindow struct {
 	on   bool
 	at   symbols.Addr
 	text []byte
-	when time.Time // as answers.last: what was answered since may have changed it
+	when time.Time // answers.Last when it was read: a stop that was answered since may have changed the text
 }
 
-// windowSize is how much text is read at once.
+// windowSize is how much text is read at once, in bytes.
 const windowSize = 16 << 10
 
-// readAhead has text be read in large pieces while many places are looked at. It returns
-// how to have it as before.
+// readAhead makes readText read in pieces of windowSize while many places are examined. done ends that.
 func (tg *Target) readAhead(places int) (done func()) {
 	if places < planner.LetGoFrom {
 		return func() {}
@@ -98,7 +97,7 @@ func (tg *Target) readText(b []byte, a symbols.Addr) error {
 			w.text = make([]byte, windowSize)
 		}
 		w.at, w.when = a, tg.Engine.Answers.Last
-		n, _ := tg.Proc.ReadMemory(w.text, a) // what there is
+		n, _ := tg.Proc.ReadMemory(w.text, a) // as much as is mapped
 		if w.text = w.text[:n]; n < len(b) {
 			_, err := tg.Proc.ReadMemory(b, a)
 			return err

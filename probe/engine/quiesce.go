@@ -10,11 +10,12 @@ import (
 
 // How a run ends with counters that add up
 //
-// A hit is a record, or one increment of a counter. So the end has an order:
+// A hit is either a record or one increment of a counter. For the sums to be right, a run ends in
+// this order:
 //
 //   1. Every probe is switched off: no thread begins a hit any more.
-//   2. Threads that are in a detour run until they have left it, and their events are handled, because one may be waiting for the tracer.
-//   3. The rings are emptied: nothing more will come. A record that was begun by a thread that was killed is lost.
+//   2. Threads in a detour run until they have left it. Their stops are answered meanwhile, because such a thread may be waiting for the tracer.
+//   3. The rings are emptied: no more records can come. A record that a killed thread had begun counts as lost.
 
 // Quiesce waits until no thread of the feed's target is in a detour, or until the
 // target is gone.

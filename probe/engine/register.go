@@ -12,11 +12,11 @@ import (
 	"kprobe/probe/results"
 )
 
-// ErrNoEvent says that the session has no such event, or no longer.
+// ErrNoEvent says that the session has no such event, or has it no longer.
 var ErrNoEvent = errors.New("the session has no such event")
 
-// ArmAll arms definitions in every target: first all that can fail, then one
-// target after the other.
+// ArmAll arms definitions in every target, or in none. It resolves them in all targets first, then arms
+// them in one target after the other. An error in a followed child is only a warning.
 func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	type batch struct {
 		tg   *Target
@@ -28,7 +28,7 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	for _, tg := range slices.Collect(maps.Values(s.Targets)) {
 		switch {
 		case !tg.IsMain():
-			continue // it has what the main has
+			continue // it shares the main's probes
 		case tg.loads():
 			wait = append(wait, tg)
 			continue
@@ -68,7 +68,7 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	return nil
 }
 
-// OrExecuted is err, or where the target has executed a program meanwhile that.
+// OrExecuted returns err, or an *ExecutedError if the target has executed a program meanwhile.
 func (tg *Target) OrExecuted(ctx context.Context, err error) error {
 	if tg.Proc.Executed(ctx) {
 		return &ExecutedError{PID: tg.Proc.PID(), Err: err}
@@ -76,7 +76,8 @@ func (tg *Target) OrExecuted(ctx context.Context, err error) error {
 	return err
 }
 
-// TakeOut takes the probes of definitions out of the target.
+// TakeOut removes the probes of definitions from the target. On an error they stay, and are switched on
+// again.
 func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
 	drop, goes := map[*Placed]bool{}, defSet(list)
 	tg.awaited.remove(goes)
@@ -100,11 +101,11 @@ func (tg *Target) TakeOut(ctx context.Context, list []*Definition) error {
 	return nil
 }
 
-// DrainTime bounds how long Remove waits for a thread that is stuck in the code
-// of a probe, in a load from memory that does not answer.
+// DrainTime bounds how long Remove waits for a thread that is stuck in a probe's code, in a load
+// from memory that does not respond.
 const DrainTime = time.Second
 
-// Drained waits until the hits of what was taken out are with the sink.
+// Drained waits until the sink has all hits of removed probes, but not longer than DrainTime.
 func (s *Engine) Drained(ctx context.Context) error {
 	end := time.Now().Add(DrainTime)
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
@@ -131,7 +132,8 @@ func (s *Engine) Drained(ctx context.Context) error {
 	}
 }
 
-// Enable switches events on or off, at once and without a stop. ErrNoEvent changes nothing.
+// Enable switches events on or off, at once and without a stop. With the error ErrNoEvent it has
+// changed nothing.
 func (s *Engine) Enable(on bool, events []*results.Event) error {
 	var err error
 	s.Events.held(func(all []*Event) {
@@ -156,7 +158,8 @@ func (s *Engine) Enable(on bool, events []*results.Event) error {
 	return err
 }
 
-// DisablePlaces switches the probes at places off that pick names, and gives how many.
+// DisablePlaces switches off the probes at the places for which pick returns true. It returns their
+// number.
 func (s *Engine) DisablePlaces(pick func(place, module string) bool) int {
 	n := 0
 	for _, e := range s.Events.All() {

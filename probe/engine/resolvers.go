@@ -9,11 +9,12 @@ import (
 
 // IFUNCs of a new image
 //
-// An IFUNC's implementation is chosen by its resolver, later than files are mapped. Then
-// a breakpoint on the resolver tells when, and its return tells what.
+// An IFUNC's resolver chooses the implementation, some time after the file was mapped. kprobe has a
+// breakpoint on the resolver. When the program calls it, kprobe writes another one at the return
+// address, where %rax has the implementation.
 
-// watchResolver learns from an IFUNC's resolver, when the program calls it,
-// what it chose, and arms what waits for it.
+// watchResolver learns the implementation from an IFUNC's resolver when the program calls it, and then
+// arms the definitions that wait for it.
 func (tg *Target) watchResolver(ctx context.Context, resolver symbols.Addr) error {
 	if tg.Load.resolvers == nil {
 		tg.Load.resolvers = map[symbols.Addr]bool{}

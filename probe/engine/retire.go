@@ -12,58 +12,58 @@ import (
 	"kprobe/symbols"
 )
 
-// What is removed and may still be in use
+// How removed code is freed
 //
 // When a jump or a breakpoint is removed, threads may be in the code that it led to, records of
 // its probes may be in the rings, and calls may still have to return by its return trampolines.
-// So what was removed goes through these states:
+// So all that one change has removed goes through these states together:
 //
-//	retired   nothing leads to its code any more, its probes are switched off
-//	quiet     a stop of all threads found none in its code, nor at an int3 or a guard of it whose
-//	          trap waits to be answered: whatever it had to record is in the rings, and the
-//	          fallback handler's table needs it no more
+//	retired   nothing leads to the code any more, and the probes are switched off
+//	quiet     a stop of all threads found no thread in the code, and none at an int3 or a guard
+//	          whose trap is not answered yet: all records of the probes are in the rings, and
+//	          the fallback handler's table drops the entries
 //	delivered the reader has passed on all records up to that moment
-//	vacated   its instances are all free: no call returns by its return trampolines
+//	vacated   all instances are free: no call returns by the return trampolines any more
 //
-// A probe that is delivered and vacated releases its number, and code that is vacated its
-// memory. Both wait as long as it takes, and cost nothing.
+// Once both delivered and vacated, the probes release their numbers and the code its memory.
+// Waiting for this has no time limit and costs nothing.
 
-// retired is what one change took out.
+// retired is what one change has removed.
 type retired struct {
-	patches []*Patch
-	sites   []*Site
-	probes  []*Placed // removed; their numbers are to be given back
+	patches []*Patch  // jumps
+	sites   []*Site   // breakpoints
+	probes  []*Placed // removed probes, whose numbers are to be released
 	quiet   bool
 	vacated bool
-	at      uint64 // time stamp counter at which it was found quiet
+	at      uint64 // time stamp counter when it was found quiet
 }
 
-// retirement is what was taken out of an address space and may still be in use.
+// retirement is all that was removed from an address space and may still be in use.
 type retirement struct {
 	list []*retired
-	// stuck are sites without a use whose int3 could not be taken out: they stay in the text
-	// until the next change tries again, and are retired then.
+	// stuck are sites that serve nothing, but whose int3 could not be removed from the text. The
+	// next change tries again, and retires them then.
 	stuck []*Site
 }
 
-// add notes what a change has taken out, if it has taken something out.
+// add notes what a change has removed. It ignores an empty r.
 func (x *retirement) add(r *retired) {
 	if len(r.patches)+len(r.sites)+len(r.probes) > 0 {
 		x.list = append(x.list, r)
 	}
 }
 
-// Len is how many changes have taken out what may still be in use.
+// Len is the number of changes whose removed code or probes may still be in use.
 func (x *retirement) Len() int { return len(x.list) }
 
-// vacated reports whether nobody is in any of it.
+// vacated reports whether all of it is vacated.
 func (x *retirement) vacated() bool {
 	return !slices.ContainsFunc(x.list, func(r *retired) bool { return !r.vacated })
 }
 
-// takeEmpty gives what is delivered and vacated, which is not in the list any more. given
-// tells up to which moment the reader has given all records; waiting is how much isn't
-// delivered.
+// takeEmpty removes from the list what is delivered and vacated, and returns it. given is the time
+// stamp counter up to which the reader has passed on all records. waiting is the number of changes
+// that are not delivered.
 func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting int) {
 	kept := x.list[:0]
 	for _, r := range x.list {
@@ -82,19 +82,19 @@ func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting i
 	return empty, waiting
 }
 
-// takeStuck gives the sites that are stuck, for another try.
+// takeStuck empties the list of stuck sites and returns it, for another try.
 func (x *retirement) takeStuck() []*Site {
 	list := x.stuck
 	x.stuck = nil
 	return list
 }
 
-// retire takes note of what a change has taken out.
+// retire notes what a committed change has removed.
 func (tg *Target) retire(x *exchanged) {
-	led := map[*Patch]bool{} // whose detours breakpoints lead into
+	led := map[*Patch]bool{} // patches whose detours breakpoints lead into
 	for _, w := range x.Traps {
 		if w.Kind == planner.Redirect {
-			led[tg.Patches.owner[tg.Patches.StageAt(w.To)]] = true
+			led[tg.Patches.StageAt(w.To).owner()] = true
 		}
 	}
 	r := &retired{sites: x.gone}
@@ -103,7 +103,7 @@ func (tg *Target) retire(x *exchanged) {
 			r.patches = append(r.patches, p)
 		}
 	}
-	// The last first: they are found there where their events have them.
+	// In reverse order of definition: Event.part searches its probes from the end.
 	for _, p := range slices.SortedFunc(maps.Keys(x.drop), func(a, b *Placed) int { return cmp.Compare(b.seq, a.seq) }) {
 		for _, w := range p.wants {
 			if st := tg.Sites[w.Site.Addr]; st != nil {
@@ -118,7 +118,7 @@ func (tg *Target) retire(x *exchanged) {
 			}
 		}
 		p.Ev.places.Add(-1)
-		delete(tg.Placed, p)
+		tg.disarm(p)
 		r.probes = append(r.probes, p)
 	}
 	tg.forgetRedirects(r, x.drop)
@@ -126,9 +126,9 @@ func (tg *Target) retire(x *exchanged) {
 	tg.Retired.add(r)
 }
 
-// forgetRedirects takes the breakpoints out that lead into the detours of exits
-// of probes that go. A detour that serves a probe that stays, too, stays, and so do
-// the numbers of those that go.
+// forgetRedirects removes the breakpoints that lead into detours of exits, if all probes of the
+// exit are removed. If such a detour also serves a probe that stays, the detour stays, and the
+// removed probes keep their numbers until the detour is removed.
 func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 	if len(drop) == 0 {
 		return
@@ -139,9 +139,9 @@ func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 		gone []*Placed
 	}
 	var all []redirect
-	led := map[*Patch]bool{} // whether breakpoints will lead there
+	led := map[*Patch]bool{} // whether a breakpoint still leads into the patch's detour
 	for _, st := range tg.Sites {
-		p := tg.Patches.owner[tg.Patches.StageAt(st.Redirect)]
+		p := tg.Patches.StageAt(st.Redirect).owner()
 		if st.Redirect == 0 || p == nil {
 			continue
 		}
@@ -173,7 +173,7 @@ func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 			case led[x.p]:
 				r.probes = remove(r.probes, p)
 			case !slices.Contains(r.probes, p):
-				r.probes = append(r.probes, p) // kept when it was removed
+				r.probes = append(r.probes, p) // an earlier change kept its number
 			}
 		}
 	}
@@ -184,14 +184,12 @@ func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 	}
 }
 
-// forgetTrampolines takes the breakpoints at return addresses out when no probe
-// needs them any more.
+// forgetTrampolines removes breakpoints that follow calls: those where functions are left, if all
+// their probes are removed, and those at return addresses, if no return probe is left.
 func (tg *Target) forgetTrampolines() {
 	tg.forgetWays(func(p *Placed) bool { _, is := tg.Placed[p]; return !is })
-	for p := range tg.Placed {
-		if p.pool != nil {
-			return
-		}
+	if tg.returning > 0 {
+		return
 	}
 	var idle []*Site
 	for _, st := range tg.Sites {
@@ -206,8 +204,8 @@ func (tg *Target) forgetTrampolines() {
 	tg.Retired.add(&retired{sites: idle})
 }
 
-// Reap brings what was taken out as far as it can be brought now. waiting is
-// how much of it isn't delivered yet.
+// Reap advances everything retired as far as possible now, and frees what is delivered and
+// vacated. waiting is the number of changes that are not delivered yet.
 func (tg *Target) Reap(ctx context.Context) (waiting int) {
 	if tg.Retired.Len() == 0 || tg.Area == nil || tg.dying || tg.unattended.letGo {
 		return 0
@@ -226,7 +224,8 @@ func (tg *Target) Reap(ctx context.Context) (waiting int) {
 	return waiting
 }
 
-// vacate looks, with all threads stopped, what of the retired nobody is in.
+// vacate stops all threads and finds out which retired code no thread is in. The error is errLate
+// if a thread could not be stopped or its place can't be read.
 func (tg *Target) vacate(ctx context.Context) error {
 	if tg.Retired.vacated() {
 		return nil
@@ -243,9 +242,9 @@ func (tg *Target) vacate(ctx context.Context) error {
 			}
 			pc := symbols.Addr(regs.Rip)
 			if st, _ := tg.StageOf(regs); st != nil {
-				in[tg.Patches.owner[st]] = true
+				in[st.patch] = true
 			} else if tg.InShared(pc) {
-				return errLate // its link can't be read
+				return errLate // the shared code's link to the caller can't be read
 			}
 			if st := tg.siteOfCopy(pc); st != nil {
 				in[st] = true
@@ -264,6 +263,8 @@ func (tg *Target) vacate(ctx context.Context) error {
 	})
 }
 
+// vacateOne advances r to quiet and vacated. in holds the patches and sites that threads are in,
+// and the threads' addresses.
 func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 	busy := false
 	for _, p := range r.patches {
@@ -295,8 +296,8 @@ func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 	return nil
 }
 
-// forgetKeys gives back what the fallback handler's table still has of int3s and guards that
-// were taken out: no thread has trapped there that isn't led on yet.
+// forgetKeys removes int3s and guards from the fallback handler's table. No thread has an
+// unanswered trap at one of them any more.
 func (tg *Target) forgetKeys(r *retired) {
 	for _, p := range r.patches {
 		for q := p; q != nil; q = q.island {
@@ -310,8 +311,8 @@ func (tg *Target) forgetKeys(r *retired) {
 	}
 }
 
-// instancesUsed is how many calls are under way in return probes that were
-// taken out. Abandoned ones come free when they were found so twice.
+// instancesUsed is the number of active calls of removed return probes. It frees abandoned
+// instances that the look before found abandoned, too.
 func (tg *Target) instancesUsed(r *retired) (n int, err error) {
 	for _, p := range r.patches {
 		for st := range p.allStages() {

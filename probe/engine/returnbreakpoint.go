@@ -14,26 +14,28 @@ import (
 
 // How a return is seen by breakpoints
 //
-// This is for calls that return neither by return trampolines (returntrampoline.go) nor by
-// exits that take jumps (returnexits.go).
+// Breakpoints are for calls that are seen neither by return trampolines with detours
+// (returntrampoline.go) nor by jumps at exits (returnexits.go).
 //
-// At the entry of a probed function the return address is at [sp]. kprobe remembers the call by
-// the stack pointer with which it will return, and puts breakpoints on the function's returns
-// (returnwatch.go). If the function has jumped to another one and returns by that one's
-// returns, the breakpoint is on the instruction at the return address, the first that runs
-// after the return. The program's stack is not written: exceptions, backtraces, longjmp and
-// shadow stacks work as without kprobe, and nothing is left on a stack when kprobe is killed.
+// At the entry of a probed function the return address is at [sp]: this word is the call's slot.
+// kprobe notes the call by the stack pointer with which it will return, and writes breakpoints on
+// the function's returns (returnwatch.go). If the function has jumped to another one, and so
+// returns by a return of that one, the breakpoint is on the instruction at the return address: the
+// first that runs after the return. Nothing is written to the program's stack. So exceptions,
+// backtraces, longjmp and shadow stacks work as without kprobe, and nothing is left on a stack when
+// kprobe is killed.
 //
 // If that instruction can't carry a breakpoint (code made at run time, the signal trampoline,
 // an instruction that can't run out of line), the slot gets the address of a return trampoline
-// instead, an int3 of the instance's own. This is the kernel's way.
+// instead: an int3 that belongs to the instance. This is the kernel's way.
 //
-// A call that never returns (longjmp, an exception, a thread's end) leaves an instance. It is
-// freed when the same slot is entered again, when its thread ends or, if the pool is empty,
-// when its slot was overwritten or its thread's stack has shrunk past it.
+// A call that never returns (longjmp, an exception, a thread's end) keeps its instance. The
+// instance is freed when a call with the same slot is entered, or when its thread ends. If the pool
+// is empty, it is also freed when its slot was overwritten or its thread's stack has shrunk past
+// the slot.
 
-// enterCall makes an instance for each return probe of the site. The thread
-// stands at the function's entry, the session's context is filled.
+// enterCall makes an instance for each return probe of the site. The thread is at the function's
+// entry, and the session's context is filled.
 func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site) {
 	var word [8]byte
 	slot := symbols.Addr(s.regs.GPR[fetch.SP])
@@ -57,8 +59,8 @@ func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site
 			ra = tg.behind(raw)
 			known, plain = true, ra == raw
 			if in := tg.callAt(ra); in != nil {
-				// Reached by a jump from a function whose return is
-				// followed by a return trampoline: both return there.
+				// A function whose call has a return trampoline in the slot has jumped
+				// here. Both calls return by that trampoline.
 				ra, shared, plain = in.Return, true, false
 			}
 		}
@@ -68,9 +70,9 @@ func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site
 	}
 }
 
-// enterUnseen forgets the call of a probe that is disabled whose place this one
-// takes, that is entered now: it was left without a return, and would take this
-// one's. Where a return trampoline was in its slot the program has written over it.
+// enterUnseen handles a call of a disabled probe: it forgets the noted call that had the same slot.
+// That call was abandoned, and would else end at the return of the new one. A noted call with a
+// return trampoline needs none of this: the program has written over the trampoline's address.
 func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
 	key, ok := p.callKey(tg, &s.regs, slot)
 	if !ok {
@@ -83,9 +85,9 @@ func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
 	s.done = s.done[:0]
 }
 
-// enterOne makes an instance for one probe. shared says that the slot holds a
-// return trampoline already, of another instance of the same call, plain that it holds
-// ra itself. It is nil if the call is not followed.
+// enterOne makes an instance for one probe; nil if the call is not followed. shared says that the
+// slot holds the return trampoline of another instance of the same call. plain says that the slot
+// holds ra itself.
 func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared, plain bool) *Instance {
 	in := p.pool.Get()
 	if in == nil {
@@ -109,7 +111,7 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 	}
 	if p.never {
 		p.pool.Put(in)
-		return nil // what comes back to its caller with this stack is another call
+		return nil // the function never returns: a return with this stack pointer is another call's
 	}
 	in.Inside = plain && !p.GoABI && tg.watches(ctx, p)
 	if !p.GoABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
@@ -117,8 +119,8 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		s.miss(p)
 		return nil
 	}
-	// The time of the entry is that of going on: what was done here since the
-	// stop is none of the call's time.
+	// The entry's time is taken here, not at the stop, so that the tracer's work doesn't count as
+	// time of the call.
 	s.ctx.Time = s.clock.Now()
 	if p.timeSlots != nil {
 		s.ctx.Time = s.counter.TSC()
@@ -126,11 +128,11 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 	in.Entry = p.Program.EvalEntry(&s.ctx, in.Entry[:0])
 	tg.calls.Enter(in, func(old *Instance) bool {
 		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && old.Probe.Where.Addr == in.Probe.Where.Addr {
-			return false // another probe of the function, and of this very call
+			return false // the same call, noted for another probe of the function
 		}
-		// The same function entered again at the same depth: the old call
-		// is over, unless functions jump to each other; then this is the
-		// same call, and it is followed once.
+		// A function was entered again with the same slot, so the old call is over. The
+		// exception are functions that jump to each other: then both instances belong to one
+		// call that is still active.
 		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
 		if stale && old.Trampoline >= 0 {
 			tg.freeTrampoline(old)
@@ -140,7 +142,8 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 	return in
 }
 
-// catchReturn arranges that the thread stops when it has returned to in.ra.
+// catchReturn makes the thread stop when it has returned to in.Return, by a breakpoint there or by a
+// return trampoline in the slot. It reports whether it could.
 func (tg *Target) catchReturn(ctx context.Context, in *Instance) bool {
 	if tg.lands(ctx, in.Return) {
 		return true
@@ -163,8 +166,8 @@ func (tg *Target) catchReturn(ctx context.Context, in *Instance) bool {
 	return true
 }
 
-// leaveCall finishes the instances that return to the site with this stack
-// pointer. The context is filled.
+// leaveCall finishes the calls that return to the site with the thread's stack pointer. The
+// session's context is filled.
 func (s *Engine) leaveCall(tg *Target, st *Site) {
 	key := callKey{PID: tg.Proc.PID(), SP: s.regs.GPR[fetch.SP]}
 	pid := tg.Proc.PID()
@@ -180,17 +183,18 @@ func (s *Engine) leaveCall(tg *Target, st *Site) {
 	s.finish(tg)
 }
 
-// returned tells a return from a jump to where the call would have returned,
-// with the same stack pointer, as it comes behind a handler that has caught
-// what the function threw: only a return leaves the address below the stack
-// pointer. Handlers of signals keep off that place (the red zone).
+// returned reports whether the thread has arrived at the return address by a return. It may also
+// have come by a jump with the same stack pointer, for example from a handler that has caught the
+// function's exception. Only a return leaves its address in the word below the stack pointer.
+// Signal handlers don't overwrite that word: it is in the red zone.
 func (s *Engine) returned(tg *Target, in *Instance) bool {
 	var word [8]byte
 	_, err := tg.Proc.ReadTouched(word[:], in.Slot)
 	return err != nil || symbols.Addr(binary.LittleEndian.Uint64(word[:])) == in.Return
 }
 
-// finish records the calls in s.done, the last entered first.
+// finish records the returns of the calls in s.done, the last entered first, and frees their
+// instances.
 func (s *Engine) finish(tg *Target) {
 	for _, in := range s.done {
 		if in.Probe.user.handles() {
@@ -206,23 +210,22 @@ func (s *Engine) finish(tg *Target) {
 	s.done = s.done[:0]
 }
 
-// leaveByTrampoline finishes the call whose return trampoline was hit, and returns where
-// the thread must go on. Instances that were entered by jumps on the way
-// return with it.
+// leaveByTrampoline finishes the call that returned by return trampoline i, and the calls that were
+// entered by jumps from it. It returns the address where the thread must continue.
 func (s *Engine) leaveByTrampoline(tg *Target, i int) symbols.Addr {
 	in := tg.calls.ByTrampoline(i)
 	if in == nil {
-		// A return trampoline that was given up; its cell still tells where to.
+		// The call was forgotten, but the trampoline's cell still holds the return address.
 		return tg.Area.Trampolines.Target(i)
 	}
 	ra := in.Return
-	s.regs.IP = uint64(ra) // a return trampoline is not where the program is
+	s.regs.IP = uint64(ra) // the program's address, not the trampoline's
 	s.done = tg.calls.Take(in.Key, func(x *Instance) bool { return x.Return == ra && !x.Inside }, s.done)
 	s.finish(tg)
 	return ra
 }
 
-// leaveGo finishes the call of a Go function that is left at this site.
+// leaveGo finishes the calls of Go functions that are left at this site.
 func (s *Engine) leaveGo(tg *Target, st *Site) {
 	key, known := goKey(tg.Proc, &s.regs)
 	var word [8]byte
@@ -245,7 +248,7 @@ func (s *Engine) leaveGo(tg *Target, st *Site) {
 		for _, in := range s.done {
 			in.Return = ra
 		}
-		// The hit has the registers of behind the return, as one of a jump has.
+		// The hit shows the registers after the return, as a jump's hit does.
 		at, sp := s.regs.IP, s.regs.GPR[fetch.SP]
 		s.regs.IP, s.regs.GPR[fetch.SP] = uint64(ra), sp+8
 		s.finish(tg)
@@ -253,7 +256,7 @@ func (s *Engine) leaveGo(tg *Target, st *Site) {
 	}
 }
 
-// callKey is the key of the call of the probe's function that a thread is at the entry of.
+// callKey is the key of a call of the probe's function. The thread is at the function's entry.
 func (p *Placed) callKey(tg *Target, regs *fetch.Regs, slot symbols.Addr) (k callKey, ok bool) {
 	if p.GoABI {
 		return goKey(tg.Proc, regs)
@@ -261,11 +264,10 @@ func (p *Placed) callKey(tg *Target, regs *fetch.Regs, slot symbols.Addr) (k cal
 	return callKey{PID: tg.Proc.PID(), SP: uint64(slot) + 8 + p.pop}, true
 }
 
-// goKey is the key of the call that a thread running Go code is in: its
-// goroutine, which runtime·tlsg keeps at fs:-8, and the distance of the stack
-// pointer from the upper end of the goroutine's stack, g.stack.hi, the second
-// word of a g (runtime/runtime2.go). Stacks are copied when they grow: the
-// distance stays.
+// goKey is the key of the current call of a thread that runs Go code. It consists of the goroutine,
+// which is at fs:-8 (runtime·tlsg), and of the distance of the stack pointer from the upper end of
+// the goroutine's stack. That end is g.stack.hi, the second word of a g (runtime/runtime2.go). A
+// stack is copied when it grows, and the distance stays the same.
 func goKey(proc *tracee.Process, regs *fetch.Regs) (callKey, bool) {
 	var b [16]byte
 	if _, err := proc.ReadTouched(b[:8], symbols.Addr(regs.FSBase-8)); err != nil {
@@ -279,8 +281,8 @@ func goKey(proc *tracee.Process, regs *fetch.Regs) (callKey, bool) {
 	return callKey{PID: proc.PID(), G: g, SP: hi - regs.GPR[fetch.SP]}, true
 }
 
-// reclaim gives instances back that can't return any more. It is called when
-// a pool is empty.
+// reclaim frees the instances of calls that can't return any more. It is called when a pool is
+// empty.
 func (tg *Target) reclaim(th *thread, p *pool) {
 	var word [8]byte
 	sp := uint64(0)

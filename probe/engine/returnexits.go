@@ -11,7 +11,7 @@ import (
 	"kprobe/symbols"
 )
 
-// exitReturns are returns that are seen where functions are left.
+// exitReturns is the returnWay of returns that are seen at the functions' exits.
 type exitReturns struct{ *planner.ExitWay }
 
 func (exitReturns) inUse() bool { return true }
@@ -24,14 +24,14 @@ func (exitReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, done boo
 	return tg.detourRolledBack(at)
 }
 
-// abandoned reports whether a call's thread is gone, or the program has used its slot
-// anew, so that it can't come to an exit.
+// abandoned reports whether a call can't come to an exit any more: its thread has ended, or the
+// program has overwritten its slot.
 func (l exitReturns) abandoned(tg *Target, in detour.Instance, sps []uint64) bool {
 	return !tg.UnderWay(l.ExitWay, in, sps)
 }
 
-// UnderWay reports whether a call may still come to an exit, as its slot says. sps
-// are the stack pointers of all threads.
+// UnderWay reports whether a call may still come to an exit, by its thread and its slot. sps are
+// the stack pointers of all threads. For a call in a common table only its thread counts.
 func (tg *Target) UnderWay(l *planner.ExitWay, in detour.Instance, sps []uint64) bool {
 	slot := in.Slot
 	if l.Calls.Go {
@@ -45,15 +45,15 @@ func (tg *Target) UnderWay(l *planner.ExitWay, in detour.Instance, sps []uint64)
 				sp = x
 			}
 		}
-		// What a panic has left lies below the stack pointer, or the goroutine
-		// has ended, and its stack pointer is where it began.
+		// The slot of a call that a panic has left is below the stack pointer. So is every
+		// slot if the goroutine has ended: its stack pointer is then where it began.
 		if slot = hi - distance; sp >= lo && sp <= hi && slot < sp {
 			return false
 		}
 	} else if in.TID != 0 && tg.Proc.Thread(tg.Feed.Numbers.Outside(in.TID)) == nil {
 		return false
 	} else if l.Calls.Common {
-		return true // threads free their own, near the calls that need their rows
+		return true // in a common table, threads free abandoned rows near the rows that they need
 	}
 	var word [8]byte
 	_, err := tg.Proc.ReadMemory(word[:], symbols.Addr(slot))

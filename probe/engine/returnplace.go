@@ -12,14 +12,14 @@ import (
 
 var errNoFile = errors.New("no file is mapped there")
 
-// lands makes sure that a thread that returns to ra stops there, and reports
-// whether it does. The breakpoints stay until the end of the session: a caller
-// that called once calls again.
+// lands ensures that there is a breakpoint at the return address ra, and reports whether there is.
+// It stays as long as the target has return probes, because a caller that called once will call
+// again.
 //
-// The call instruction before ra gets one, too. A call that is left by longjmp or
-// an exception is over at the latest when another is made with the same stack
-// pointer: what then returns to ra is not the one that was left. Where no call
-// instruction is known, or it can't carry a breakpoint, that is not told.
+// The call instruction before ra gets a breakpoint, too. A call that was left by longjmp or an
+// exception is over when the next one is made with the same stack pointer: the thread that then
+// returns to ra ends the next call. If no call instruction is known, or it can't carry a
+// breakpoint, the two calls can't be distinguished.
 func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
 	st := tg.Sites[ra]
 	if st != nil && st.Armed && st.lands {
@@ -45,7 +45,7 @@ func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
 	return true
 }
 
-// armReturn has threads stop at ra, and at what else is in list.
+// armReturn arms breakpoints at ra and at the places in list.
 func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
 	kept := list[:0:0]
 	for _, x := range list {
@@ -72,7 +72,8 @@ func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) er
 	return tg.change(ctx, &changeset{own: list})
 }
 
-// placeOf names an address in a file's text.
+// placeOf makes a Site of an address in a file's text. The error is errNoFile if no file is mapped
+// there.
 func (tg *Target) placeOf(a symbols.Addr) (symbols.Site, error) {
 	m := tg.Space.ModuleAt(a)
 	if m == nil {
@@ -120,8 +121,8 @@ func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 	return found, err == nil
 }
 
-// leftBehind forgets the calls in whose slot a call instruction is just about to
-// write: they were left without a return. The context is filled.
+// leftBehind forgets the calls whose slots a call instruction is about to overwrite: they were
+// abandoned. The session's context is filled.
 func (s *Engine) leftBehind(tg *Target) {
 	sp := s.regs.GPR[fetch.SP]
 	s.done = tg.calls.Under(tg.Proc.PID(), sp, s.done)

@@ -14,7 +14,7 @@ import (
 	"kprobe/symbols"
 )
 
-// trampolineReturns are returns that are seen by return trampolines.
+// trampolineReturns is the returnWay of returns that are seen by return trampolines.
 type trampolineReturns struct{ *planner.TrampolineWay }
 
 func (f trampolineReturns) inUse() bool { return f.Probe.Owner.(*Placed).Optimized }
@@ -35,7 +35,8 @@ func (f trampolineReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.M
 	return &out, true
 }
 
-// held gives the call whose return trampoline is at an address.
+// held finds the call whose return trampoline is at an address: the way and the number of the
+// instance. The way is nil if there is none.
 func (tg *Target) held(a symbols.Addr) (*planner.TrampolineWay, int) {
 	st := tg.Patches.StageAt(a)
 	if st == nil {
@@ -52,9 +53,9 @@ func (tg *Target) held(a symbols.Addr) (*planner.TrampolineWay, int) {
 	return f, n
 }
 
-// abandoned reports whether a call won't return by its return trampoline: whether it is
-// not among those that its slot leads to, from return trampoline to return trampoline where
-// functions jumped to each other.
+// abandoned reports whether a call won't return by its return trampoline. It follows the slot from
+// return trampoline to return trampoline; there are several if functions have jumped to each other.
+// The call is abandoned if its own trampoline is not among them.
 func (f trampolineReturns) abandoned(tg *Target, in detour.Instance, _ []uint64) bool {
 	var word [8]byte
 	next := symbols.Addr(in.Slot)
@@ -74,8 +75,8 @@ func (f trampolineReturns) abandoned(tg *Target, in detour.Instance, _ []uint64)
 	return false
 }
 
-// rollBack makes a call that can't be noted one without an instance; a return that can't
-// be recorded is lost. Its instance comes back when it is needed.
+// rollBack moves a thread out of the code of a call or a return. A call that can't be noted is
+// missed. A return that can't be recorded is lost, and its instance is reclaimed when it is needed.
 func (f trampolineReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, done bool) {
 	t, st := at.t, at.st
 	var r fetch.Regs
@@ -105,8 +106,8 @@ func (f trampolineReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, 
 	return tg.resumed(t, out), true
 }
 
-// behind gives the address that a call returns to in the program: a itself,
-// or what stands behind it if it is a return trampoline.
+// behind returns the program's return address for an address from a slot: a itself, or, if a is a
+// return trampoline, the return address that its instance holds.
 func (tg *Target) behind(a symbols.Addr) symbols.Addr {
 	f, n := tg.held(a)
 	if f == nil {

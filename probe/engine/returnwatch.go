@@ -14,31 +14,32 @@ import (
 
 // How a call that breakpoints follow is seen to leave its function
 //
-// A thread may arrive where a call would have returned, with the stack pointer that it would
-// have, although it isn't that call's return: an exception or longjmp has left the call, and
-// the next call returns there, or a jump leads there. So breakpoints are on the function's own
-// returns, and on its jumps to other functions. A call is in one of two states:
+// A breakpoint at the return address is not enough. A thread may arrive there with the stack
+// pointer that a call's return would have, and yet not by that return: an exception or longjmp has
+// left the call, and the next call returns there, or a jump leads there. So the breakpoints are on
+// the function's own returns, and on its jumps to other functions. A call is in one of two states:
 //
-//	inside   it has not left the function: it returns at one of the function's returns, with its
-//	         return address at the stack pointer. If another call has its slot, it was abandoned.
+//	inside   it has not left the function: it will return at one of the function's returns, with
+//	         its return address at the stack pointer. If another call has its slot, it was
+//	         abandoned
 //	outside  the function has jumped to another one: the call is followed to its return address
-//	         (lands, which also sees the next call of that place).
+//	         (lands, which also has a breakpoint on the call instruction before it)
 //
-// Parts of the function that are jumped to (f.cold) belong to it. If the returns aren't known,
-// or can't have breakpoints, calls are outside at once. The breakpoints are put in at the first
-// call.
+// Parts of the function that a compiler moved away (f.cold) belong to it. If the returns aren't
+// known, or can't have breakpoints, calls are outside from their entry on. The breakpoints are
+// written at the first call.
 
-// watch is whether there are breakpoints where a probe's function is left.
+// watch says whether there are breakpoints where a probe's function is left.
 type watch uint8
 
 const (
-	unwatched watch = iota // no call has come yet
-	watched
-	unwatchable
+	unwatched   watch = iota // not yet: no call has needed them
+	watched                  // there are
+	unwatchable              // there can't be: calls are outside from their entry on
 )
 
-// watches makes sure that threads stop where they leave the probe's function, and
-// reports whether they do.
+// watches ensures that there are breakpoints where the probe's function is left, and reports
+// whether there are.
 func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 	if p.watch == unwatched {
 		list, err := tg.waysOut(p)
@@ -53,13 +54,14 @@ func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 		}
 		if p.watch = watched; err != nil {
 			p.watch = unwatchable
-			tg.Engine.Logf("%s: its returns have no breakpoints, but what it returns to: %v", p.Where.Name, err)
+			tg.Engine.Logf("%s: breakpoints are at the places that it returns to, not at its returns: %v", p.Where.Name, err)
 		}
 	}
 	return p.watch == watched
 }
 
-// armWays puts the breakpoints in that aren't there.
+// armWays writes the breakpoints of list that aren't in the text. The error says if one of them is
+// under a jump.
 func (tg *Target) armWays(ctx context.Context, list []own) error {
 	for _, x := range list {
 		if tg.Patches.Covering(x.Site.Addr, int(x.Inst.Len)) != nil {
@@ -83,8 +85,8 @@ func (tg *Target) armWays(ctx context.Context, list []own) error {
 	return nil
 }
 
-// waysOut finds the returns of a probe's function and its jumps to others, and
-// gives them as what is to be armed.
+// waysOut lists the breakpoints that are needed where a probe's function is left: on its returns
+// and on its jumps to other functions.
 func (tg *Target) waysOut(p *Placed) (list []own, err error) {
 	switch why := exits.Peculiar(p.Where.Func.Symbol.Name); {
 	case tg.shadowStack:
@@ -99,13 +101,13 @@ func (tg *Target) waysOut(p *Placed) (list []own, err error) {
 	return list, err
 }
 
-// leaveFunction deals with a thread that is about to leave the functions of the
-// site's return probes, by a return or a jump. The context is filled.
+// leaveFunction handles a thread that is about to execute a return, or a jump out of the functions
+// of the site's return probes. The session's context is filled.
 func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *Site) {
 	sp := s.regs.GPR[fetch.SP]
 	var word [8]byte
 	if _, err := tg.Proc.ReadTouched(word[:], symbols.Addr(sp)); err != nil {
-		return // there is no return address: it faults
+		return // the stack can't be read: the return will fault
 	}
 	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
 	ra := tg.behind(to)
@@ -126,8 +128,8 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 	if err != nil {
 		return // gone
 	}
-	// Whoever looks sees the thread where it has returned to. The instruction
-	// itself does that, unless a handler wants something else.
+	// Handlers and hits see the thread as if it had returned. The return instruction runs after
+	// that, unless a handler has changed where the thread continues.
 	back := sp + 8 + st.leaves[0].pop
 	live.Rsp, live.Rip = back, uint64(to)
 	s.regs.GPR[fetch.SP], s.regs.IP = back, uint64(ra)
@@ -136,7 +138,7 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 		if in.Return == ra {
 			kept = append(kept, in)
 		} else {
-			in.Pool.Put(in) // it was left, and this is a call that nobody saw
+			in.Pool.Put(in) // it was abandoned: this is the return of a call that was not seen
 		}
 	}
 	s.done = kept
@@ -152,12 +154,12 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 	}
 }
 
-// followOutside has the calls in s.done seen where they return to: their functions
-// are left by a jump.
+// followOutside makes the calls in s.done outside: their functions are left by a jump, so they are
+// followed to their return addresses. A call that can't be followed is missed.
 func (s *Engine) followOutside(ctx context.Context, tg *Target) {
 	list := slices.Clone(s.done)
 	s.done = s.done[:0]
-	slices.Reverse(list) // the first entered comes first
+	slices.Reverse(list) // in the order in which the calls were entered
 	shared := false
 	for _, in := range list {
 		in.Inside = false
@@ -171,10 +173,9 @@ func (s *Engine) followOutside(ctx context.Context, tg *Target) {
 	}
 }
 
-// unwatch takes the breakpoints away at which probes' functions are left that may
-// become jumps by a change. Calls that are under way are followed to where they
-// return to. Whether there are to be such breakpoints is found out anew at the next
-// call that needs them.
+// unwatch removes the breakpoints where functions are left, for probes that a change may make
+// jumps. Active calls of them are outside from then on. The next call that needs such breakpoints
+// has them written again (watches).
 func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	if tg.Engine.Opts.NoOptimize || tg.unwatching {
 		return
@@ -188,10 +189,10 @@ func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	if len(gone) == 0 {
 		return
 	}
-	tg.unwatching = true // what follows are changes, too
+	tg.unwatching = true // the changes that follow must not call unwatch again
 	defer func() { tg.unwatching = false }()
 	for p := range gone {
-		p.watch = unwatchable // until it is planned
+		p.watch = unwatchable // until the breakpoints are removed
 		for in := range p.pool.Active() {
 			if !in.Inside {
 				continue
@@ -208,8 +209,7 @@ func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	}
 }
 
-// forgetWays takes out the breakpoints at which only functions of such probes
-// are left.
+// forgetWays removes the breakpoints where only functions of probes that satisfy of are left.
 func (tg *Target) forgetWays(of func(*Placed) bool) {
 	var idle []*Site
 	for _, st := range tg.Sites {

@@ -16,24 +16,23 @@ import (
 // The planner chooses the way (probe/planner, returnway.go); what is done with threads and
 // calls in a target is here, in returnexits.go and in returntrampoline.go.
 
-// returnWay is a way of a return in a target.
+// returnWay is how returns are seen by jumps in a target.
 type returnWay interface {
 	planner.Way
-	// inUse reports whether calls may be noted there that are the probe's as it is armed
-	// now.
+	// inUse reports whether the probe, as it is armed now, notes its calls there.
 	inUse() bool
-	// leave gives the registers that a thread in a stage's code, behind no displaced
-	// instruction, has in the program; ok is false where they can't be told.
+	// leave returns the program's registers for a thread in a stage's code that is not in the
+	// displaced instructions. ok is false if they can't be found out.
 	leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (out *unix.PtraceRegs, ok bool)
-	// rollBack takes a thread out of a stage's code whose instruction faults; done is
-	// false if it can't be.
+	// rollBack moves a thread that faults in a stage's code out of it. done is false if it
+	// can't.
 	rollBack(tg *Target, at faulting) (v tracee.Verdict, done bool)
-	// abandoned reports whether a call won't return. sps are the stack pointers of all
-	// threads, which are stopped.
+	// abandoned reports whether a call won't return. All threads are stopped; sps are their
+	// stack pointers.
 	abandoned(tg *Target, in detour.Instance, sps []uint64) bool
 }
 
-// runningWay is what is done in a target where returns are seen in a way.
+// runningWay is the returnWay of a planned way.
 func runningWay(w planner.Way) returnWay {
 	switch w := w.(type) {
 	case *planner.ExitWay:
@@ -44,8 +43,8 @@ func runningWay(w planner.Way) returnWay {
 	panic("engine: a way of a return that isn't known")
 }
 
-// ways are all that may have calls of the probe: with exits return trampolines, too, to
-// which it falls back or by which it went before.
+// ways are all ways that may hold calls of the probe. A probe by exits may have return trampolines,
+// too: it falls back to them, or used them before.
 func (p *Placed) ways() iter.Seq[returnWay] {
 	return func(yield func(returnWay) bool) {
 		if p.ByExits != nil && !yield(exitReturns{p.ByExits}) {

@@ -5,18 +5,19 @@ import (
 
 	"kprobe/probe/area"
 	"kprobe/probe/memory"
+	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 )
 
-// Change is bytes of the text to be replaced.
+// Change is a replacement of bytes of the text.
 type Change = memory.Change
 
-// Rewrite makes changes of the text, for which the threads are stopped (memory.Rewrite).
+// Rewrite changes the text. All threads must be stopped (memory.Rewrite).
 func (tg *Target) Rewrite(list []Change) error { return memory.Rewrite(tg.Proc, list) }
 
-// writePatches puts the jumps of patches into the text. They are in the
-// journal already; all threads are stopped. Nothing leads to the first part of them
-// before the second is there, should kprobe be killed in between.
+// writePatches writes the jumps of patches into the text. The journal has their entries already, and
+// all threads are stopped. The writes that lead into a patch come last, so that no thread comes to
+// half a patch if kprobe is killed in between.
 func (tg *Target) writePatches(list []*Patch) error {
 	var first, second []Change
 	for _, p := range list {
@@ -34,23 +35,18 @@ func (tg *Target) writePatches(list []*Patch) error {
 	return tg.Rewrite(second)
 }
 
-// RestorePatches gives the text its bytes back where it has those of the
-// patches (area.Restore); all threads are stopped, those of processes that share the
-// memory, too. What can't be restored stays armed, and in the journal.
+// RestorePatches writes the original bytes where the text has those of patches (area.Restore). All
+// threads must be stopped, also those of processes that share the memory. A patch that can't be
+// restored stays armed and in the journal.
 func (tg *Target) RestorePatches(list []*Patch, stopped []*tracee.Thread) error {
-	var all []*area.Write
-	of := make([][]*area.Write, len(list))
-	for i, p := range list {
-		of[i] = p.writes()
-		all = append(all, of[i]...)
-	}
+	all, of := writesOf(list)
 	tg.unnoteEntries(list)
 	err := area.Restore(tg.Proc, all, stopped)
 	for i, p := range list {
 		stays := slices.ContainsFunc(of[i], func(w *area.Write) bool { return !w.Done })
 		for q := p; q != nil; q = q.island {
 			if stays {
-				q.Armed = true // as far as anybody knows: its code is needed
+				q.Armed = true // it may be in the text, so its code must stay
 			} else {
 				tg.retirePatch(q)
 			}
@@ -59,22 +55,33 @@ func (tg *Target) RestorePatches(list []*Patch, stopped []*tracee.Thread) error 
 	return err
 }
 
-// writes lists what the patch has written, or is about to, as far as it is in the journal.
+// writesOf lists the writes of patches: all of them, and those of each patch.
+func writesOf(list []*Patch) (all []*area.Write, of [][]*area.Write) {
+	of = make([][]*area.Write, len(list))
+	for i, p := range list {
+		of[i] = p.writes()
+		all = append(all, of[i]...)
+	}
+	return all, of
+}
+
+// writes lists the patch's writes that are in the journal, whether they are in the text already or
+// not.
 func (p *Patch) writes() (list []*area.Write) {
 	for q := p; q != nil; q = q.island {
 		for i := range q.entries {
 			w := q.Plan.Writes[i]
 			list = append(list, &area.Write{
 				Change: Change{At: w.At, Old: w.Bytes, New: q.Before[i].Bytes},
-				Leads:  q == p && i == len(q.Plan.Writes)-1,
+				Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && i == len(q.Plan.Writes)-1,
 			})
 		}
 	}
 	return list
 }
 
-// RestoreSites takes the int3s of sites out; all threads are stopped. The
-// copies stay. What can't be restored stays armed.
+// RestoreSites removes the int3s of sites. All threads must be stopped. The copies stay. A site that
+// can't be restored stays armed.
 func (tg *Target) RestoreSites(list []*Site) error {
 	var changes []Change
 	at := map[uint64]*Site{}
@@ -93,7 +100,7 @@ func (tg *Target) RestoreSites(list []*Site) error {
 	return err
 }
 
-// removal is what takes the site's int3 out, if it is there.
+// removal is the Change that removes the site's int3.
 func (s *Site) removal() Change {
 	return Change{At: uint64(s.Addr), Old: []byte{breakpoint}, New: s.code[:1]}
 }

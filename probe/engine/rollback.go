@@ -15,19 +15,19 @@ import (
 
 // Faults of detours
 //
-// A detour reads, writes and executes what the program's instruction did not: it pushes
-// registers, reads the time and the thread's control block, and writes to the rings. If the
-// program has made something of that impossible, it faults. The tracer sees the thread's stop
-// before any signal is delivered:
+// A detour does more than the displaced instructions: it pushes registers, reads the time and the
+// thread's control block, and writes to the rings. If the program has made one of these
+// impossible, the detour faults. The tracer sees the thread's stop before the signal is delivered.
+// What it does depends on the faulting instruction:
 //
-//	a load of a fetch  continues where the value is a fault (detour.Fault)
-//	an Ask             gets the answer, and continues after it
-//	anything else      is rolled back: the thread gets the registers that it had at the site, its
-//	                   hits are taken as a breakpoint's, and it continues at the displaced
-//	                   instructions, whose faults are its own
+//	a load of a fetch  the thread continues where the value is recorded as a fault (detour.Fault)
+//	an Ask             the thread gets the answer, and continues after the instruction
+//	any other          the detour is rolled back: the thread gets the registers that it had at
+//	                   the site, the tracer takes the hits as for a breakpoint, and the thread
+//	                   continues at the displaced instructions. Their faults are the program's own
 //
-// So a program whose stack has no room for a detour's frame sees its overflow at its own
-// instruction, if that one overflows.
+// So if a stack has no room for a detour's frame, the program gets a stack overflow only at an
+// instruction of its own that overflows.
 
 // Codes of SIGBUS and SIGSYS (asm-generic/siginfo.h).
 const (
@@ -35,20 +35,20 @@ const (
 	sysSeccomp = 1
 )
 
-// caused reports whether the thread's own instruction raised the signal, or its own
-// system call, which a filter traps.
+// caused reports whether an instruction of the thread raised the signal: by a fault, or by a
+// system call that a seccomp filter traps.
 func caused(si *tracee.Siginfo) bool {
 	return si.Synchronous() && si.Signal() != unix.SIGTRAP || si.Signal() == unix.SIGSYS && si.Code() == sysSeccomp
 }
 
-// misaligned reports a fault of an access that is right but for its alignment, which
-// the program has checked (EFLAGS.AC).
+// misaligned reports whether an access faulted only for its alignment, which the processor checks
+// if the program has set EFLAGS.AC.
 func misaligned(si *tracee.Siginfo) bool {
 	return si.Signal() == unix.SIGBUS && si.Code() == busAdrAln
 }
 
-// answered gives a thread what its detour asks for; done is false for one that
-// doesn't ask.
+// answered answers an Ask of a detour: the time or the thread number. done is false if the thread
+// is at no such instruction.
 func (tg *Target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
 	ask, ok := tg.Patches.asks[symbols.Addr(regs.Rip)]
 	if !ok || misaligned(si) || ask.What == detour.AskHit {
@@ -66,8 +66,8 @@ func (tg *Target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Ptra
 	return tg.resumed(t, regs), true
 }
 
-// rolledBack takes a thread out of a detour whose instruction faults; done is false
-// for one that is in none, or in displaced instructions.
+// rolledBack moves a thread that faults in a detour out of it. done is false if the thread is in
+// no detour, or at a displaced instruction.
 func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
 	st, in := tg.StageOf(regs)
 	if st == nil || st.Detour == nil {
@@ -83,17 +83,17 @@ func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 	return tg.detourRolledBack(at)
 }
 
-// faulting is a thread whose instruction faults in a detour.
+// faulting is a thread that faults in a detour.
 type faulting struct {
 	t    *tracee.Thread
 	si   *tracee.Siginfo
-	regs *unix.PtraceRegs // the thread's
-	st   *stage           // that it is in, or that has called the shared code it is in
-	in   *unix.PtraceRegs // in the stage
+	regs *unix.PtraceRegs // the thread's registers
+	st   *stage           // the stage that the thread is in, or that has called the shared code
+	in   *unix.PtraceRegs // the registers in the stage: those after the call if it called
 }
 
-// detourRolledBack is rolledBack for the code of probes that follow no calls, or follow
-// them by exits.
+// detourRolledBack is rolledBack for stages without return trampolines: their probes follow no
+// calls, or follow them by exits.
 func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	t, st, in := at.t, at.st, at.in
 	var r fetch.Regs
@@ -128,9 +128,9 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 // inStage reports whether an address is in a detour, or in code that detours share.
 func (tg *Target) inStage(a symbols.Addr) bool { return tg.Patches.StageAt(a) != nil || tg.InShared(a) }
 
-// dropRecord makes free room of the record that a detour was writing when it had
-// taken so many hits, if it is the one at an address: then the hit is still to be
-// taken.
+// dropRecord marks a record that a detour had begun and not committed as skipped. at is the address
+// of the record; taken is the number of hits that the detour has begun. If dropRecord returns true,
+// the last of these hits is still to be taken.
 func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 	if taken == 0 || taken > len(st.Wants) || st.Wants[taken-1].Kind == planner.Return {
 		return false
@@ -144,12 +144,12 @@ func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 	if committed || units == 0 || id != st.Wants[taken-1].P.Id {
 		return false
 	}
-	m.Store32(off+ring.StateOff, ring.SkipWord(units)) // in one piece: the reader looks
+	m.Store32(off+ring.StateOff, ring.SkipWord(units)) // atomic: the reader may be reading it
 	return true
 }
 
-// takeInstead takes the hit of a probe whose detour can't. The session's context is
-// that of the site.
+// takeInstead takes a probe's hit in place of its detour. The session's context is that of the
+// site.
 func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Request) {
 	switch w.Kind {
 	case planner.LoneExit:
@@ -157,7 +157,7 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Reques
 			s.returnAlone(PlacedOf(w), symbols.Addr(ra))
 		}
 	case planner.Return:
-		// A call without an instance.
+		// No detour notes the call: it is missed.
 		if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
 			s.miss(PlacedOf(w))
 		}
@@ -180,7 +180,11 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Reques
 		}
 	default:
 		s.regs.IP = uint64(w.P.Where.Addr)
-		if s.Inject != nil { // the call is left as it is
+		if w.P.Landing != nil {
+			s.land(tg, PlacedOf(w))
+			return
+		}
+		if s.Inject != nil { // the call isn't changed: it counts as filtered
 			if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
 				PlacedOf(w).feed.producer.Count(s.ctx.CPU, w.P.Id, ring.CounterFiltered, 1)
 			}
@@ -190,9 +194,9 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Reques
 	}
 }
 
-// callsOf reads the part of a table that may have calls with a slot, for Calls.With: it is
-// at its place in what is given, and around it lies anything. It holds until callsOf is
-// called again. nil: it can't be read.
+// callsOf reads the rows of a table that may hold calls with the given slot. The result has the
+// table's size, for Calls.With and the like, but only these rows are read: other bytes are
+// undefined. It is valid until the next callsOf, and nil if the table can't be read.
 func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 	if len(tg.calledAt) < k.Size() {
 		tg.calledAt = make([]byte, k.Size())
@@ -206,7 +210,8 @@ func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 	return mem
 }
 
-// passInstead notes that a call passes, or forgets one that was left.
+// passInstead does the work of a stage that passes calls on, in place of its detour: it marks a
+// call as passing on, or frees the row of a call that was abandoned.
 func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Request, way detour.Passing) {
 	if w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
@@ -214,7 +219,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	if w.Open != nil {
 		to, ok := fetch.ValueOf(w.Open, &s.regs, tg.Proc)
-		if set := st.Exits().PassesTo(st.Wants); set == nil || ok && !set.Has(to) {
+		if set := st.Exits().PassesTo(st.Wants).To; set == nil || ok && !set.Has(to) {
 			s.followOnward(tg, th, st)
 			return
 		}
@@ -230,9 +235,9 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 	}
 }
 
-// commonInstead does what a stage of a table in common has not done yet: the table
-// tells which calls are left. The hit of the taken-th was taken, and its row not yet
-// freed.
+// commonInstead does the rest of the work of a stage that uses a common table. The table says
+// which calls are left to end. The detour has taken the hit of the call with the number taken,
+// counted from 1, but has not freed its row.
 func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 	if w := st.Wants[0]; w.Passing != detour.NotPassing {
 		if s.passInstead(tg, th, st, w, w.Passing); w.Notes { // for all of them
@@ -246,7 +251,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 		return
 	}
 	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.Wants) {
-		if in, ok := k.First(mem, sp, ra); ok { // it was counted
+		if in, ok := k.First(mem, sp, ra); ok { // the detour has counted it
 			k.Free(mem, in.Number)
 			tg.freeCall(k, in.Number)
 		}
@@ -272,7 +277,8 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 	}
 }
 
-// missedJump has the calls missed that a jump has not noted, behind the first of them.
+// missedJump counts as missed the calls that a jump to another function should have noted, except
+// the first noted ones.
 func (s *Engine) missedJump(st *stage, noted int) {
 	for _, w := range st.Wants {
 		if !w.Notes || w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
@@ -284,15 +290,16 @@ func (s *Engine) missedJump(st *stage, noted int) {
 	}
 }
 
-// freeCall frees a row in the target.
+// freeCall frees a row of a table in the target's memory.
 func (tg *Target) freeCall(k detour.Calls, row int) {
 	tid, slot := k.Marks(row)
 	_ = tg.Proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
 	_ = tg.Proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))
 }
 
-// exitInstead records the return of a call that is noted in mem, the table of the
-// stage's exits, if it is, unless record is false, and frees its row.
+// exitInstead ends a call in place of its detour: it records the return and frees the call's row.
+// mem is the table of the stage's exits. If the call isn't in it, nothing happens. If record is
+// false, the row is only freed.
 func (s *Engine) exitInstead(tg *Target, st *stage, w planner.Request, mem []byte, record bool) {
 	k := st.Exits().Calls
 	sp := s.regs.GPR[fetch.SP]
@@ -320,9 +327,10 @@ func (s *Engine) exitInstead(tg *Target, st *stage, w planner.Request, mem []byt
 	tg.freeCall(k, in.Number)
 }
 
-// faulted repairs what the kernel does to a program's action for a fault that
-// its thread blocks, or the program ignores (tracee.RepairForced): the action is as
-// it was when kprobe came, or the program's own doing since.
+// faulted repairs the program's signal action after a fault in kprobe's code. If the thread blocks
+// the signal, or the program ignores it, the kernel sets the action to the default and unblocks
+// the signal (tracee.RepairForced). faulted sets the action that the program had when kprobe came,
+// unless the program has changed it since.
 func (tg *Target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
 	sig := si.Signal()
 	bit := uint64(1) << (sig - 1)
@@ -341,7 +349,7 @@ func (tg *Target) faulted(t *tracee.Thread, si *tracee.Siginfo) {
 		if th.forced&bit == 0 || th.laid == laid {
 			return
 		}
-		// The fallback handler was laid again between the fault and this stop.
+		// The fallback handler was set again between the fault and this stop.
 		if err := t.BlockSignal(sig); err != nil {
 			tg.Engine.Logf("the mask of thread %d could not be put back: %v", t.TID(), err)
 		}

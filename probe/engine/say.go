@@ -6,12 +6,12 @@ import (
 	"log/slog"
 )
 
-// What is said goes out by probe/sayer, and holds nobody up.
+// Messages go through probe/sayer, so that a slow log delays nobody.
 
-// Logf says what is done.
+// Logf logs what the engine does (slog.LevelInfo).
 func (s *Engine) Logf(format string, args ...any) { s.speak(slog.LevelInfo, format, args) }
 
-// Warnf says what the user should know.
+// Warnf logs what the user should know (slog.LevelWarn).
 func (s *Engine) Warnf(format string, args ...any) { s.speak(slog.LevelWarn, format, args) }
 
 func (s *Engine) speak(level slog.Level, format string, args []any) {
@@ -19,12 +19,12 @@ func (s *Engine) speak(level slog.Level, format string, args []any) {
 	if log == nil || !log.Enabled(context.Background(), level) {
 		return
 	}
-	text := fmt.Sprintf(format, args...) // now: the arguments may change
+	text := fmt.Sprintf(format, args...) // formatted now, because the arguments may change
 	s.Sayer.Say(func() { log.Log(context.Background(), level, text) })
 }
 
-// Heard waits until all is said, or sayer.Patience has passed, where that keeps nobody but
-// the caller.
+// Heard waits until all messages are logged, or sayer.Patience has passed. On the tracer's thread it
+// returns at once, because others would have to wait, too.
 func (s *Engine) Heard() {
 	if s.Tracer.Here() {
 		return

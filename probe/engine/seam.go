@@ -2,13 +2,13 @@ package engine
 
 // The seam for tests
 //
-// What tests of package probe see of a target beyond what the face uses, and how they
-// change it behind the engine's back. The face uses none of it.
+// Functions that only tests of package probe use: to examine a target, and to change it without
+// the engine's knowledge.
 
-// NoMoreRenewals has the jumps of a program that kprobe has started stay as they are.
+// NoMoreRenewals prevents that the target's jumps are built again (renew.go).
 func (tg *Target) NoMoreRenewals() { tg.Renewal.tries = renewTries }
 
-// allAgain is a change in which all probes of a target are armed anew.
+// allAgain is a change that arms all probes of a target anew.
 func allAgain(tg *Target) *changeset {
 	f := tg.newFinder()
 	for p := range tg.Placed {
@@ -18,8 +18,8 @@ func allAgain(tg *Target) *changeset {
 	return &changeset{out: f.out}
 }
 
-// SeePlan tells the plan by which all probes of the target would be armed anew: its jumps in
-// order of address, and its breakpoints.
+// SeePlan lists the plan by which all probes of the target would be armed anew: its jumps in order
+// of address, then its breakpoints. Nothing is changed.
 func (tg *Target) SeePlan() ([]string, error) {
 	c := allAgain(tg)
 	b, err := tg.plan(c, c.requests(tg))

@@ -10,23 +10,22 @@ import (
 	"kprobe/symbols"
 )
 
-// Which semaphores are raised follows the probes that are in and on; how that is done,
-// and undone, is package semaphore's.
+// A semaphore is raised while a probe that needs it is armed and switched on. Package semaphore
+// raises and lowers it.
 
-// semaphores are those of an address space.
+// semaphores are the semaphores of an address space.
 type semaphores struct {
 	semaphore.Set
-	seen []semaphored // the probes that there were
+	seen []semaphored // the probes with semaphores at the last syncSemaphores
 }
 
-// semaphored is a probe with a semaphore, and whether it was on when that was looked
-// at.
+// semaphored is a probe with a semaphore, and whether it was off at the last syncSemaphores.
 type semaphored struct {
 	p   *Placed
 	off bool
 }
 
-// semaphore is where the counter of a place is; 0: it has none.
+// semaphore is the address of the place's semaphore; 0: it has none.
 func (p *Placed) semaphore() symbols.Addr {
 	if p.Where.Semaphore == 0 || p.Where.Module == nil {
 		return 0
@@ -34,9 +33,9 @@ func (p *Placed) semaphore() symbols.Addr {
 	return p.Where.Module.Addr(p.Where.Semaphore)
 }
 
-// syncSemaphores raises the semaphores of the probes that are in and on, and lowers
-// those that no such probe is for. What can't be raised is a warning: the probe is in,
-// and may have no hits.
+// syncSemaphores raises the semaphores of the probes that are armed and switched on, and lowers those
+// that no such probe needs. If one can't be raised, it warns: the probe is armed, but the program may
+// skip it.
 func (tg *Target) syncSemaphores(ctx context.Context) {
 	if tg.Area == nil || tg.dying || tg.over {
 		return
@@ -44,7 +43,7 @@ func (tg *Target) syncSemaphores(ctx context.Context) {
 	want, wanted := map[symbols.Addr]*Placed{}, map[symbols.Addr]bool{}
 	s := &tg.Semaphores
 	s.seen = nil
-	for p := range tg.Placed {
+	for p := range tg.apart {
 		at := p.semaphore()
 		if at == 0 {
 			continue
@@ -72,8 +71,8 @@ func (tg *Target) syncSemaphores(ctx context.Context) {
 	}
 }
 
-// forgetSemaphores forgets those whose library is gone, with the counter. before are
-// the modules that there were.
+// forgetSemaphores forgets the semaphores whose library was unloaded. before are the modules before the
+// change.
 func (tg *Target) forgetSemaphores(before []*symbols.Module) {
 	err := tg.Semaphores.Forget(tg.Proc, func(at symbols.Addr) bool {
 		m := tg.Space.ModuleAt(at)
@@ -84,8 +83,7 @@ func (tg *Target) forgetSemaphores(before []*symbols.Module) {
 	}
 }
 
-// listSemaphored lists the probes of all targets of which it is to be seen when they
-// are switched on and off.
+// listSemaphored publishes the probes with semaphores of all targets, for semaphoresDue.
 func (s *Engine) listSemaphored() {
 	var list []semaphored
 	for _, tg := range s.Targets {
@@ -96,8 +94,8 @@ func (s *Engine) listSemaphored() {
 	s.semaphored.Store(&list)
 }
 
-// semaphoresDue reports whether a probe with a semaphore was switched since that was
-// looked at. Any goroutine may call it.
+// semaphoresDue reports whether a probe with a semaphore was switched on or off since the last
+// syncSemaphores. Any goroutine may call it.
 func (s *Engine) semaphoresDue() bool {
 	list := s.semaphored.Load()
 	return list != nil && slices.ContainsFunc(*list, semaphored.switched)
@@ -114,5 +112,5 @@ func (tg *Target) semaphoresAtTick(ctx context.Context) {
 	}
 }
 
-// switched reports whether the probe was switched since.
+// switched reports whether the probe was switched on or off since the last syncSemaphores.
 func (x semaphored) switched() bool { return x.p.feed.disabled(x.p) != x.off }

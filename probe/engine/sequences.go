@@ -38,9 +38,9 @@ const areaCPU = 4
 // glibcTID is where glibc's control blocks have the thread's number.
 const glibcTID = 0x2d0
 
-// findSequences gives detour.Params.Rseq for a process whose threads, which are stopped,
-// have their numbers where tid says; 0 and the reason if they take their hits by locked
-// instructions.
+// findSequences returns the value for detour.Params.Rseq: the distance of the threads' rseq areas
+// from their control blocks. It is 0, with the reason, if hits must use locked instructions. tid
+// says where the threads, which are stopped, have their numbers.
 func (tg *Target) findSequences(stopped []*tracee.Thread, tid detour.TID) (off int32, why string) {
 	if tg.barred != "" {
 		return 0, tg.barred
@@ -75,8 +75,8 @@ func (tg *Target) findSequences(stopped []*tracee.Thread, tid detour.TID) (off i
 	return off, ""
 }
 
-// hideArea has the area at an address say that it has no CPU. Its thread isn't
-// registered.
+// hideArea marks the rseq area of an unregistered thread as having no CPU. It reports whether the
+// area is marked.
 func (tg *Target) hideArea(area uint64) bool {
 	var b [4]byte
 	at := symbols.Addr(area + areaCPU)
@@ -90,7 +90,7 @@ func (tg *Target) hideArea(area uint64) bool {
 	return tg.Proc.WriteMemory(binary.LittleEndian.AppendUint32(nil, uint32(cpu)), at) == nil
 }
 
-// SetSequences says in the memory file whether hits are taken in sequences now.
+// SetSequences writes to the memory file whether hits are taken in sequences from now on.
 func (tg *Target) SetSequences() {
 	tg = tg.main
 	if tg.Area == nil || tg.Params == nil || tg.births.used {
@@ -103,7 +103,8 @@ func (tg *Target) SetSequences() {
 	tg.Area.File.Store32(l.Flags.Off+ring.SeqCPUs, uint32(n))
 }
 
-// bar ends sequences in the address space for good.
+// bar switches sequences off in the address space for good. why is the reason, for the log and the
+// book.
 func (tg *Target) bar(why string) {
 	if tg.barred != "" {
 		return

@@ -22,7 +22,7 @@ import (
 // the process. A stopped thread in this code counts as being in the detour that it came from,
 // where it will continue.
 
-// newestShared is the shared code that was laid last; nil: there is none.
+// newestShared is the shared code that was written last; nil: there is none.
 func (tg *Target) newestShared() *detour.Shared {
 	if n := len(tg.Area.Shared); n > 0 {
 		return tg.Area.Shared[n-1]
@@ -30,7 +30,7 @@ func (tg *Target) newestShared() *detour.Shared {
 	return nil
 }
 
-// layShared lays the code that a plan wants.
+// layShared maps and writes the shared code of a plan, if the target has none yet.
 func (tg *Target) layShared(ctx context.Context, x *planner.Shared) error {
 	if x.Fresh && tg.newestShared() == nil {
 		pc, err := tg.mapPlanned(ctx, x.Memory())
@@ -48,7 +48,7 @@ func (tg *Target) layShared(ctx context.Context, x *planner.Shared) error {
 	return nil
 }
 
-// putShared writes the code into memory that is mapped for it.
+// putShared writes shared code into memory that is mapped for it, and enters its faults and asks.
 func (tg *Target) putShared(s *detour.Shared) error {
 	if err := tg.Proc.WriteMemory(s.Code, symbols.Addr(s.Base)); err != nil {
 		return fmt.Errorf("write code that probes share: %w", err)
@@ -66,7 +66,7 @@ func (tg *Target) putShared(s *detour.Shared) error {
 	return nil
 }
 
-// putAsks has the fallback handler and the tracer know what shared code asks for.
+// putAsks enters the asks of shared code for the fallback handler and for the tracer.
 func (tg *Target) putAsks(list []detour.Ask) error {
 	for _, k := range list {
 		if err := tg.Area.Table.Insert(detour.FaultKey(k.At), k.Back); err != nil {
@@ -77,7 +77,7 @@ func (tg *Target) putAsks(list []detour.Ask) error {
 	return nil
 }
 
-// shareAnew lays shared code for what is known of the process by now.
+// shareAnew maps and writes another version of the shared code, with the current parameters.
 func (tg *Target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 	pc, err := tg.Area.Code.Add(ctx, tg.Area.File.Base, planner.SharedRoom)
 	if err != nil {
@@ -101,8 +101,8 @@ func (tg *Target) shareAnew(ctx context.Context) (*detour.Shared, error) {
 	return s, nil
 }
 
-// ShareRenewed lays shared code that reads threads' numbers as detours do now, if
-// there is any, and has the calls' heads lead there.
+// ShareRenewed writes another version of the shared code, if there is any, which reads threads' numbers
+// by the current parameters. The heads of the calls' tables then lead to it.
 func (tg *Target) ShareRenewed(ctx context.Context) error {
 	if len(tg.Area.Shared) == 0 {
 		return nil
@@ -134,8 +134,9 @@ func (tg *Target) InShared(pc symbols.Addr) bool {
 	return slices.ContainsFunc(tg.Area.Tallies, func(t *detour.Tally) bool { return t.Holds(uint64(pc)) })
 }
 
-// StageOf is the stage that a thread is in, and its registers there: those that it
-// goes on with if it is in shared code. The stage is nil for any other thread.
+// StageOf returns the stage that a thread is in, with its registers there. For a thread in shared code
+// it is the stage that has called the code, with the registers after the call. For any other thread
+// the stage is nil.
 func (tg *Target) StageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
 	if st := tg.Patches.StageAt(symbols.Addr(regs.Rip)); st != nil || tg.Area == nil {
 		return st, regs

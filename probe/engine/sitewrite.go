@@ -14,9 +14,9 @@ import (
 	"kprobe/symbols"
 )
 
-// How breakpoints are laid, written and taken out
+// How breakpoints are laid, written and removed
 
-// WriteAll writes the breakpoints of sites that are laid.
+// WriteAll writes the breakpoints of laid sites. It stops at the first error.
 func (tg *Target) WriteAll(fresh []*Site) error {
 	for _, st := range fresh {
 		if err := tg.write(st); err != nil {
@@ -26,7 +26,7 @@ func (tg *Target) WriteAll(fresh []*Site) error {
 	return nil
 }
 
-// reserve maps memory for the copies of a batch, near each of its places.
+// reserve maps memory for the copies of a batch, near the places in each module.
 func (tg *Target) reserve(ctx context.Context, list []*assess.Place) error {
 	type need struct {
 		at symbols.Addr
@@ -52,7 +52,7 @@ func (tg *Target) reserve(ctx context.Context, list []*assess.Place) error {
 	return nil
 }
 
-// lay makes a site and writes its copy; the text is not touched.
+// lay makes a site and writes its copy. The text doesn't change.
 func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
 	w, code := wt.Site, wt.Code
 	slot, err := tg.Area.Code.Slot(ctx, w.Addr)
@@ -74,7 +74,7 @@ func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
 	return st, nil
 }
 
-// write arms a site: journal, table, int3.
+// write arms a site, in this order: journal, fallback handler's table, int3.
 func (tg *Target) write(st *Site) error {
 	var err error
 	if st.entry, err = tg.Area.Journal.Add(st.Addr, st.slot, st.code); err != nil {
@@ -97,7 +97,8 @@ func (tg *Target) write(st *Site) error {
 	return nil
 }
 
-// restore takes the int3 of a site out. The copy stays.
+// restore removes the int3 of a site from the text. The copy stays. If the text has no int3 there,
+// or no memory, nothing is written.
 func (tg *Target) restore(st *Site) error {
 	if !st.Armed {
 		return nil
@@ -116,7 +117,7 @@ func (tg *Target) restore(st *Site) error {
 	return nil
 }
 
-// disarmed notes that the site's int3 is out, or gone with its text.
+// disarmed notes that the site's int3 is no longer in the text, or that the text is unmapped.
 func (tg *Target) disarmed(st *Site) {
 	st.Armed = false
 	tg.Area.Table.Retire(uint64(st.Addr))
@@ -124,14 +125,14 @@ func (tg *Target) disarmed(st *Site) {
 	st.entry = -1
 }
 
-// discard takes a site out and forgets it. Its slot is given back only by
-// those who know that no thread is in it. A site whose int3 stays in the text stays,
-// without a use, until the next change tries again.
+// discard removes a site's int3 and forgets the site. The memory of the copy stays: the caller frees
+// it once no thread is in it. If the int3 can't be removed, the site is stuck: it stays, serving
+// nothing, until the next change tries again.
 func (tg *Target) discard(st *Site) {
 	if err := tg.restore(st); err != nil {
 		say := tg.Engine.Warnf
 		if errors.Is(err, tracee.ErrGone) {
-			say = tg.Engine.Logf // with its memory, the int3 is gone, too
+			say = tg.Engine.Logf // the int3 is gone with its memory
 		}
 		say("%v", err)
 		tg.Sites[st.Addr] = st
@@ -143,8 +144,8 @@ func (tg *Target) discard(st *Site) {
 	}
 }
 
-// discardUnused discards a site of a change that has failed, and gives its copy's
-// memory back: at once if no thread can have met it.
+// discardUnused discards a site of a failed change. It frees the memory of the copy at once if the
+// int3 was never in the text, and else retires the site.
 func (tg *Target) discardUnused(st *Site) {
 	if tg.discard(st); st.Armed {
 		return
@@ -158,12 +159,12 @@ func (tg *Target) discardUnused(st *Site) {
 	tg.Area.Code.GiveBack(st.slot)
 }
 
-// discardStuck tries again to take out the int3s that could not be taken out.
+// discardStuck tries again to remove the int3s of stuck sites.
 func (tg *Target) discardStuck() {
 	for _, st := range tg.Retired.takeStuck() {
 		switch {
 		case !st.Armed || tg.Sites[st.Addr] != st:
-		case !st.idle(): // it has a use again
+		case !st.idle(): // it serves something again
 		default:
 			if tg.discard(st); !st.Armed {
 				tg.Retired.add(&retired{sites: []*Site{st}})
@@ -172,7 +173,7 @@ func (tg *Target) discardStuck() {
 	}
 }
 
-// serve has a site serve kprobe itself.
+// serve makes the site serve one of kprobe's own breakpoints.
 func (st *Site) serve(x own) {
 	switch {
 	case x.hook != nil:

@@ -22,7 +22,7 @@ const stackRing = 32 << 20
 // recordsStacks reports whether a definition of the session asks for stacks.
 func (s *Engine) recordsStacks() bool { return s.Stacks.Load() }
 
-// AddEvents enters definitions under their events' names: all, or none.
+// AddEvents adds definitions to the session's events: all, or none.
 func (s *Engine) AddEvents(defs []*fetch.Def) ([]*Definition, error) {
 	for _, d := range defs {
 		if d.Stack > 0 {

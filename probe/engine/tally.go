@@ -14,7 +14,7 @@ import (
 // it (detour.Tally). It is written with the first batch of that size, near their functions, and
 // again if threads' areas are known by then. It stays until the session leaves the process.
 
-// layTally lays the code that a plan wants.
+// layTally maps and writes the tally of a plan, if it is a new one.
 func (tg *Target) layTally(ctx context.Context, x *planner.Tally) error {
 	if !x.Fresh {
 		return nil

@@ -14,37 +14,37 @@ import (
 	"kprobe/symbols"
 )
 
-// Target is one traced process. Used on the tracer thread only.
+// Target is one process of the session. It is used on the tracer's thread only.
 type Target struct {
 	Engine *Engine
 	Proc   *tracee.Process
-	// What it shares with the processes that run in its memory.
+	// The processes that run in the same memory share their addressSpace.
 	*addressSpace
 	threads map[int]*thread
-	Child   bool // of a process of the session, followed
-	// tookOver: it is the main of an address space after another process.
+	Child   bool // it is a child of a process of the session
+	// tookOver says that it became the main of its address space after another process.
 	tookOver bool
-	dying    bool     // killed by kprobe: its command could not be probed
-	Load     *Loading // of an image that is new; nil for a process that was running
-	// errnoOff is how far from a thread's pointer its errno is, in sessions that inject errors.
+	dying    bool     // kprobe has killed it, because its command could not be probed
+	Load     *Loading // nil if the process was running when kprobe attached to it
+	// errnoOff is the distance of a thread's errno from its thread pointer, in sessions that
+	// inject errors.
 	errnoOff int32
-	calledAt []byte // callsOf's
+	calledAt []byte // buffer of callsOf
 }
 
 // thread is what the engine knows of a thread.
 type thread struct {
 	t      *tracee.Thread
 	vector func() (*fetch.Vector, error)
-	steps  bool // counted as one that executes a single instruction
-	// post are the probes whose handlers are due when it has left the copy.
+	steps  bool // it is counted as being stepped (noteStep)
+	// post are the probes whose post handlers must be called when it has left the copy.
 	post []*Placed
-	// A fault in a copy was shown to the program as one at the probed
-	// instruction. If the program repairs the cause and returns there with
-	// the same registers it goes on with the same hit.
+	// faulted is a site whose instruction has faulted, as the program sees it; nil: none. If the
+	// program repairs the cause and returns there with the same registers, the same hit goes on.
 	faulted     *Site
 	faultedRegs [17]uint64
-	forced      uint64 // signals that it was seen to block when the kernel forced them
-	laid        int    // how often the fallback handler had been laid again then
+	forced      uint64 // signals that it blocked when the kernel forced them; signal n has bit n-1
+	laid        int    // FallbackWatch.laid of the signal at that time
 }
 
 func (tg *Target) thread(t *tracee.Thread) *thread {
@@ -56,7 +56,7 @@ func (tg *Target) thread(t *tracee.Thread) *thread {
 	return th
 }
 
-// forgetThread drops what hangs on a thread that ended.
+// forgetThread forgets a thread that has ended, and abandons its calls.
 func (tg *Target) forgetThread(tid int) {
 	th := tg.threads[tid]
 	delete(tg.threads, tid)
@@ -67,13 +67,13 @@ func (tg *Target) forgetThread(tid int) {
 		th.noteStep(tg.Area.File, false)
 	}
 	for _, in := range tg.calls.Of(tid) {
-		if !in.Probe.GoABI { // a goroutine goes on in another
+		if !in.Probe.GoABI { // a goroutine goes on in another thread
 			tg.abandon(in)
 		}
 	}
 }
 
-// readLink answers %pd: what a descriptor of the process stands for.
+// readLink reads what a descriptor of the process refers to, for %pd.
 func (tg *Target) readLink(fd int) (string, error) {
 	return os.Readlink(procfs.Image(tg.Proc.PID()).Path("fd/" + strconv.Itoa(fd)))
 }
@@ -95,8 +95,7 @@ func (tg *Target) sameStack(a, b symbols.Addr) bool {
 	return in(a) && in(b)
 }
 
-// ensureArea lays kprobe's memory in the process, once: for so many probes, and as many
-// again.
+// ensureArea maps kprobe's memory in the process, once. It has room for twice as many probes.
 func (tg *Target) ensureArea(ctx context.Context, probes int) error {
 	if tg.Area != nil {
 		return nil
@@ -141,7 +140,7 @@ func (tg *Target) ensureArea(ctx context.Context, probes int) error {
 	return nil
 }
 
-// layoutFor is what a memory file is laid out for: so many probes, and as many again.
+// layoutFor is the layout of a memory file with room for twice as many probes.
 func (s *Engine) layoutFor(probes int) ring.Params {
 	p := ring.ForProbes(probes)
 	p.RingSize, p.Rows = s.ringSize(), s.rows()
@@ -157,11 +156,10 @@ func (s *Engine) layoutFor(probes int) ring.Params {
 	return p
 }
 
-// manyMore is how many places room is made for where a pattern waits.
+// manyMore is the number of places for which room is made if a pattern waits.
 const manyMore = 1 << 17
 
-// mayCome is how many places may come that nobody has counted: a pattern waits for a
-// program's or a library's first instructions.
+// mayCome is the number of places that may be added later by patterns that wait for their library.
 func (tg *Target) mayCome() int {
 	if tg.awaited.anyGlob() {
 		return manyMore
@@ -169,7 +167,7 @@ func (tg *Target) mayCome() int {
 	return 0
 }
 
-// siteOfCopy returns the site in whose copy pc lies.
+// siteOfCopy returns the site in whose copy pc lies; nil if there is none.
 func (tg *Target) siteOfCopy(pc symbols.Addr) *Site {
 	if tg.Area == nil || tg.Area.Code.Holds(pc) == nil {
 		return nil

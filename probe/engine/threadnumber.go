@@ -14,8 +14,8 @@ import (
 // struct pthread (nptl/descr.h) and musl's (src/internal/pthread_impl.h).
 var tidOffsets = []int32{0x2d0, 0x30}
 
-// findTID finds where detours can read their thread's number. Every stopped
-// thread must have its own there; else detours ask the kernel.
+// findTID finds where detours can read their thread's number: where every stopped thread has its own.
+// If there is no such place, the result makes detours ask the kernel.
 func findTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) detour.TID {
 	for _, off := range tidOffsets {
 		fits := 0
@@ -37,8 +37,8 @@ func findTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) de
 	return findGoTID(p, stopped, n)
 }
 
-// ownNumber reports whether a stopped thread has a control block that keeps its
-// number at an offset. The error is that of a thread that is gone.
+// ownNumber reports whether a stopped thread has a control block with its own number at an offset. The
+// error says that the thread is gone.
 func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *threads.Numbers) (bool, error) {
 	regs, err := t.Regs()
 	if err != nil {
@@ -55,9 +55,9 @@ func ownNumber(p *tracee.Process, t *tracee.Thread, off int32, n *threads.Number
 	return binary.LittleEndian.Uint32(number[:]) == n.Inside(t.TID()), nil
 }
 
-// checkNumber looks whether a thread that is born has its number where detours read
-// it. One of raw clone may have its parent's control block, or a copy, and its hits
-// would be its parent's: from then on all detours of the process ask the kernel.
+// checkNumber checks whether a new thread has its number where detours read it. A thread of raw clone
+// may have its parent's control block, or a copy of it, and its hits would show the parent's number.
+// Then all detours of the process ask the kernel from now on.
 func (tg *Target) checkNumber(t *tracee.Thread) {
 	if tg.Params == nil || tg.Area == nil || !tg.IsMain() || tg.dying || tg.Engine.Closed {
 		return
@@ -76,11 +76,11 @@ func (tg *Target) checkNumber(t *tracee.Thread) {
 	}
 	tg.bar("a thread has been born without a control block of its own")
 	tg.Engine.Logf("process %d: thread %d has no number in its control block: detours ask the kernel", tg.Proc.PID(), t.TID())
-	tg.Renewal.tries = renewTries // which is final
+	tg.Renewal.tries = renewTries // numbers aren't looked for again
 	tg.readNumbers(detour.TID{}, 0)
 }
 
-// bornWithout has the area of a new thread, which registers it later, say so.
+// bornWithout marks the rseq area of a new thread, which the thread registers later, as having no CPU.
 func (tg *Target) bornWithout(t *tracee.Thread) {
 	if tg.Params.Rseq == 0 {
 		return
@@ -94,9 +94,9 @@ func (tg *Target) bornWithout(t *tracee.Thread) {
 	}
 }
 
-// readNumbers has detours read threads' numbers elsewhere, and use the areas that rseq
-// tells of (detour.Params.Rseq): every jump is built again. Threads that are born
-// meanwhile wait.
+// readNumbers builds every jump again, for detours that read threads' numbers as from says and use rseq
+// areas as rseq says (detour.Params.Rseq). On an error the jumps stay. No stops are answered
+// meanwhile, so new threads wait.
 func (tg *Target) readNumbers(from detour.TID, rseq int32) {
 	tg.Engine.Answers.off++
 	defer func() { tg.Engine.Answers.off-- }()
@@ -114,17 +114,17 @@ func (tg *Target) readNumbers(from detour.TID, rseq int32) {
 	}
 }
 
-// Where Go keeps a thread's number: in the m (runtime/runtime2.go, procid) of
-// the g that is in the thread's local storage. procid moves from release to
-// release, within goMSize bytes.
+// Go keeps a thread's number in field procid of the thread's m (runtime/runtime2.go). Thread-local
+// storage has the g at goTLS, and the g has its m at goM. The offset of procid differs between
+// releases, and is less than goMSize.
 const (
 	goTLS   = -8
 	goM     = 48
 	goMSize = 512
 )
 
-// findGoTID is findTID for programs of Go that don't use C's library. Threads
-// that are no m of Go's have no number there, and detours ask the kernel.
+// findGoTID is findTID for Go programs without the C library. If a thread is not one of Go's runtime,
+// detours ask the kernel.
 func findGoTID(p *tracee.Process, stopped []*tracee.Thread, n *threads.Numbers) detour.TID {
 	var fits [goMSize / 8]int
 	asked := 0

@@ -16,67 +16,69 @@ import (
 
 // How a session lets go of its processes while nothing changes
 //
-// With Options.LetGo no process is traced longer than needed. Jumps record by themselves into
-// the rings, and the session reads the rings in its own mapping of them. Their detours are
-// those of probes that are left alone (detached.go): they test the gate, which forked children
-// find shut, ask the kernel before loads that may fault, and watch births.
+// With Options.LetGo no process is traced longer than needed. Detours write records into the
+// rings without the tracer, and the session reads the rings through its own mapping. The detours
+// are those of probes that are left alone (detached.go): they test the gate, which is shut in
+// forked children, ask the kernel before loads that may fault, and watch births. A process goes
+// through these states:
 //
-//	traced    while probes come and go, and as long as something needs a tracer (keepsTracer)
-//	let go    no thread is traced: signals, births of threads and processes, and system calls
-//	          cost as much as without kprobe, and others may trace the process. The header still
-//	          says that this kprobe owns the probes: nobody else removes them while it lives,
-//	          and any other kprobe may once it doesn't
-//	traced    again, for every change, and to remove the probes (comeBack)
+//	traced    while probes are added or removed, and as long as something needs a tracer
+//	          (keepsTracer)
+//	let go    no thread is traced. Signals, births of threads and processes, and system calls
+//	          cost as much as without kprobe, and another process may trace this one. The
+//	          header still says that this kprobe owns the probes: no other kprobe removes them
+//	          while this one lives
+//	traced    again, for every change and for the removal of the probes (comeBack)
 //
-// Signals were not held while the process was let go of: a handler may have interrupted a
-// detour and return there later. So a change waits until no handler will (settle), and removal
-// does what recovery does (area.Area.Unheld). Forked children kept the jumps, and are made
-// clean when the probes are removed.
+// While the process was let go of, signals were not held. So a signal handler may have
+// interrupted a detour, and may return into it later. A change therefore waits until no handler
+// can (settle), and removal does what recovery does (area.Area.Unheld). Forked children keep the
+// jumps until the probes are removed; then they get clean text, too.
 //
-// watchLetGo looks at what the process does meanwhile: whether it lives, executes a program,
-// loads or unloads libraries. With Options.Follow forked children record, too
-// (unattendedforks.go).
+// WatchLetGo checks meanwhile whether the process has ended, executed a program, or loaded or
+// unloaded libraries. With Options.Follow, forked children record, too (unattendedforks.go).
 
 // unattended is what a session knows of a target that it may let go of.
 type unattended struct {
-	letGo  bool      // nobody traces it
-	was    bool      // it was let go of once: signals were not held
-	open   bool      // since it was seized again a handler may still return into a detour
-	why    string    // it is traced for now, as was told last
-	next   time.Time // it isn't tried before
-	pause  time.Duration
-	looked time.Time         // when its mappings were compared last
-	took   time.Duration     // by that
-	loader loader.Loader     // its fields are 0 where none tells what it loads
-	moved  bool              // files were mapped or unmapped, and nothing was done about it yet
-	before []*symbols.Module // those that there were then; nil: it isn't known which are still there
-	judged time.Time         // when it was last tried to do something about its rules of seccomp
-	begin  []byte            // of the memory file, by which its memory is known
-	forked *area.Forked
+	letGo  bool              // nobody traces it now
+	was    bool              // it was let go of once, so signals were not held then
+	open   bool              // it is traced again, and a handler may still return into a detour
+	why    string            // the reason that was logged last why it stays traced
+	next   time.Time         // it isn't let go of before
+	pause  time.Duration     // how long the last change kept it traced
+	looked time.Time         // when its mappings were last compared
+	took   time.Duration     // how long that comparison took
+	loader loader.Loader     // zero if no dynamic loader says what it loads
+	moved  bool              // files were mapped or unmapped, and followLibraries has not run since
+	before []*symbols.Module // the modules before that; nil: which of them remain isn't known
+	judged time.Time         // when the last attempt to react to new seccomp rules was
+	begin  []byte            // the first bytes of its memory file, which identify its memory
+	forked *area.Forked      // processes that have a copy of its memory
 	forks  forks
 }
 
 // Times of letting go.
 const (
-	letGoTick = 20 * time.Millisecond // how often processes that are let go of are looked at
-	letGoMaps = time.Second           // and their mappings
-	// letGoWaits is how often mappings are looked at while a definition waits for a library,
-	// or so seldom that it takes one part in letGoWaitsShare of a CPU.
+	letGoTick = 20 * time.Millisecond // how often processes that are let go of are checked
+	letGoMaps = time.Second           // how often their mappings are compared
+	// letGoWaits is how often mappings are compared while a definition waits for a library. If
+	// comparing is slow, it is less often: it takes at most one part in letGoWaitsShare of a CPU.
 	letGoWaits      = 100 * time.Millisecond
 	letGoWaitsShare = 100
-	// letGoSoon and letGoLate bound how long a process stays traced after a change: longer
-	// where changes come often. Where it couldn't be let go of at the moment it is tried
-	// letGoAgain later.
+	// letGoSoon and letGoLate are the least and the longest time that a process stays traced
+	// after a change. The time doubles with each change that follows soon. If the process can't
+	// be let go of for a passing reason, the next attempt is letGoAgain later.
 	letGoSoon  = 20 * time.Millisecond
 	letGoLate  = 10 * time.Second
 	letGoAgain = 200 * time.Millisecond
-	letGoQuiet = 10 * time.Second // after so long without a change it is soon again
+	letGoQuiet = 10 * time.Second // after this time without a change it is letGoSoon again
 )
 
-// standsAlone reports whether detours are built for processes that nobody traces.
+// standsAlone reports whether detours must work in processes that nobody traces.
 func (s *Engine) standsAlone() bool { return s.Opts.Detach || s.LetsGo }
 
-// keepsTracer says what needs a tracer; "": nothing does. later says that this passes.
+// keepsTracer is the reason why the target needs a tracer; "" if it needs none. later says that
+// the reason will pass.
 func (tg *Target) keepsTracer() (why string, later bool) {
 	switch {
 	case tg.loads():
@@ -104,7 +106,7 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 			continue
 		}
 		any = true
-		// The least of the reasons, so that it is the same each time it is asked for.
+		// The first reason in alphabetical order, so that each call returns the same one.
 		if x := tg.probeKeepsTracer(p); x != "" && (why == "" || x < why) {
 			why = x
 		}
@@ -115,13 +117,13 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 	return why, false
 }
 
-// probeKeepsTracer says why a probe needs a tracer; "": it doesn't.
+// probeKeepsTracer is the reason why a probe needs a tracer; "" if it needs none.
 func (tg *Target) probeKeepsTracer(p *Placed) string {
 	why := p.needsTracer()
 	switch x := p.ByExits; {
 	case why != "":
 	case (tg.Params == nil || !tg.Params.Careful) && detour.Reads(p.Program):
-		why = "its hits read memory, and rules of seccomp judge system calls"
+		why = "its hits read memory, and seccomp rules may forbid the system calls for that"
 	case tg.Engine.forksRecord() && detour.UsesPID(p.Program):
 		why = "it looks at the number of its process, and children have others"
 	case x != nil && x.Open != "":
@@ -161,7 +163,8 @@ func (tg *Target) tryLetGo(ctx context.Context) {
 	}
 }
 
-// postponeLetGo has the target stay traced for a while.
+// postponeLetGo keeps the target traced for a while after a change: letGoSoon, and twice as long
+// each time if changes follow each other.
 func (tg *Target) postponeLetGo() {
 	b, now := &tg.unattended, time.Now()
 	if now.Sub(b.next) > letGoQuiet {
@@ -171,9 +174,10 @@ func (tg *Target) postponeLetGo() {
 	b.next = now.Add(b.pause)
 }
 
-// letGo lets go of the process, or says why not, and whether that passes.
+// letGo lets go of the process. If it can't, why is the reason, and later says that the reason
+// will pass.
 func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
-	// Libraries are looked for now and then.
+	// Remove the loader's breakpoint: mappings are compared from time to time instead.
 	b := &tg.unattended
 	b.letGo = true
 	tg.watchLibraries(ctx)
@@ -189,7 +193,7 @@ func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
 			return fmt.Sprintf("there is a breakpoint at %v", st.Addr), false
 		}
 	}
-	if !tg.births.trusted {
+	if !tg.births.trusted || tg.Params != nil && !tg.births.ruled && tg.asks() {
 		if err := tg.settle(ctx); err != nil {
 			return err.Error(), true
 		}
@@ -204,7 +208,7 @@ func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
 		tg.useSequences(stopped)
 		return nil
 	})
-	if err != nil && tg.Proc.Parted() { // a thread was gone before it was let go of
+	if err != nil && tg.Proc.Parted() { // a thread ended before it was let go of
 		tg.Engine.Logf("%v", err)
 	} else if err != nil {
 		tg.births.used = false
@@ -212,7 +216,7 @@ func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
 		return err.Error(), errors.Is(err, tracee.ErrNotNow) || tracee.IgnoreLate(err) == nil || errors.Is(err, tracee.ErrGone)
 	}
 	b.letGo, b.was, b.why, b.begin, b.looked = true, true, "", begin, time.Now()
-	b.loader, _ = loader.Running(tg.Space, tg.Proc) // of a static program there is none
+	b.loader, _ = loader.Running(tg.Space, tg.Proc) // a static program has none
 	if b.forked == nil {
 		b.forked = tg.Area.Forked()
 		tg.beginForks()
@@ -224,13 +228,14 @@ func (tg *Target) letGo(ctx context.Context) (why string, later bool) {
 	return "", false
 }
 
-// identity is how many bytes of the memory file's beginning tell its mapping from another.
+// identity is the number of bytes at the beginning of the memory file that distinguish its mapping
+// from another.
 const identity = 8
 
-// forgetBirths takes the jumps beside system calls that make tasks out again: they are to be
-// laid anew.
+// forgetBirths removes the jumps beside system calls that make tasks. The next letGo arms them
+// anew.
 func (tg *Target) forgetBirths(ctx context.Context) {
-	if !tg.births.trusted {
+	if !tg.births.trusted && !tg.births.ruled {
 		return
 	}
 	drop := map[*Placed]bool{}
@@ -241,6 +246,9 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 	}
 	tg.births.undo()
 	err := tg.Proc.WriteMemory(make([]byte, 8), tg.Area.Gate+BirthsOff)
+	if err == nil && tg.Params.Known != 0 {
+		err = tg.Proc.WriteMemory([]byte{0}, symbols.Addr(tg.Params.Known+detour.KnownState))
+	}
 	if err == nil {
 		err = tg.change(ctx, &changeset{drop: drop})
 	}

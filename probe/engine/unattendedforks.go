@@ -16,40 +16,41 @@ import (
 // Children of processes that are let go of
 //
 // With Options.Follow, a child that is forked while nobody traces its parent records from its
-// first instruction. It has the jumps, and the gate in its parent's state, and writes the same
-// rings with its own threads' numbers. It is neither stopped nor traced.
+// first instruction. It has the jumps and the same state of the gate as its parent. It writes to
+// the same rings, with the numbers of its own threads. It is neither stopped nor traced. A child
+// is in one of two states:
 //
-//	forked   it has its parent's memory file. The session looks from outside whether it lives,
-//	         executes a program, maps files or sets seccomp rules
+//	forked   it has its parent's memory file. The session checks from outside whether it has
+//	         ended, executed a program, mapped files or set seccomp rules
 //	taken    it is a process of the session in its own right: the copy of its parent's probes was
 //	         removed and the session's definitions were armed. It is traced from then on, so
-//	         that a program which it executes is probed in time. This happens before its
-//	         parent is changed, because probe numbers are the parent's; if its parent has
-//	         ended; and if it has done one of the above
+//	         that a program which it executes is probed in time. A child is taken before its
+//	         parent is changed, because the probe numbers are the parent's; when its parent has
+//	         ended; and when it has executed a program, mapped files or set seccomp rules
 //
-// A program that a child executes is attached to once that is seen; what it did before is in no
-// ring. A child that was forked and not taken is made clean when its parent is left
-// (area.Forked).
+// If a child executes a program, the session attaches to it when it notices. What the program did
+// before that is not recorded. A child that was never taken gets clean text when its parent is
+// left (area.Forked).
 
-// forks is what is known of the processes that a target has made while it was let go of.
+// forks is what the session knows of processes that a target has forked while it was let go of.
 type forks struct {
-	kids  map[int]*forkedKid
-	other map[int]uint64 // processes that are not to be taken, with when they began
-	next  time.Time
+	kids  map[int]*forkedKid // by process number
+	other map[int]uint64     // start times of processes that are not taken, by process number
+	next  time.Time          // when to check again
 }
 
 // forkedKid is a forked process that records into its parent's rings.
 type forkedKid struct {
-	start  uint64
-	looked time.Time
-	maps   []symbols.Mapping // of files, that can be executed
+	start  uint64            // its start time (procfs.StartTime)
+	looked time.Time         // when its mappings were last read
+	maps   []symbols.Mapping // its executable mappings of files then
 }
 
 // forksRecord reports whether forked children of processes that are let go of record.
 func (s *Engine) forksRecord() bool { return s.LetsGo && s.Opts.Follows() }
 
-// beginForks leaves out what the process has made before it was attached to: what it has
-// made since is a target.
+// beginForks excludes the children that the process has forked before it was attached to. Those
+// that it has forked since are targets already.
 func (tg *Target) beginForks() {
 	f := &tg.unattended.forks
 	f.kids, f.other = map[int]*forkedKid{}, map[int]uint64{}
@@ -60,8 +61,8 @@ func (tg *Target) beginForks() {
 	}
 }
 
-// watchForks looks after what a process that is let go of has made, and says when to look
-// again; zero: there is nothing to look after.
+// watchForks checks the children of a process that is let go of. next is when to check again; zero
+// if there is nothing to check.
 func (tg *Target) watchForks(ctx context.Context) (next time.Time) {
 	b := &tg.unattended
 	if !tg.Engine.forksRecord() || !b.letGo || tg.Area == nil || b.forked == nil {
@@ -83,10 +84,11 @@ func (tg *Target) watchForks(ctx context.Context) (next time.Time) {
 	return b.forks.next
 }
 
-// letGoShare bounds what looking after children takes of a CPU: one part of so many.
+// letGoShare bounds the CPU time for checking children: one part in letGoShare of a CPU.
 const letGoShare = 20
 
-// meetChildren looks at the children of a process, and at those of what it has forked.
+// meetChildren calls meet for the children of a process, and for the descendants of those that
+// record.
 func (tg *Target) meetChildren(ctx context.Context, pid int) {
 	for _, child := range procfs.Process(pid).AllChildren() {
 		if tg.meet(ctx, child) {
@@ -95,8 +97,8 @@ func (tg *Target) meetChildren(ctx context.Context, pid int) {
 	}
 }
 
-// meet takes note of a process that the target may have made, and reports whether it
-// records into the target's rings.
+// meet notes a process that the target may have forked, and reports whether it records into the
+// target's rings.
 func (tg *Target) meet(ctx context.Context, pid int) bool {
 	f := &tg.unattended.forks
 	if f.kids[pid] != nil {
@@ -107,11 +109,11 @@ func (tg *Target) meet(ctx context.Context, pid int) bool {
 		return false
 	}
 	switch {
-	case len(executable(pid)) == 0: // it ends, or executes a program right now
+	case len(executable(pid)) == 0: // it is about to end, or just executing a program
 	case !tg.unattended.forked.Has(pid):
 		f.other[pid] = start
 		tg.Engine.takeExecuted(ctx, pid)
-	case tracee.SameMemory(pid, tg.Proc.PID()): // until it executes a program
+	case tracee.SameMemory(pid, tg.Proc.PID()): // it shares the memory until it executes a program
 	default:
 		f.kids[pid] = &forkedKid{start: start, looked: time.Now(), maps: executable(pid)}
 		tg.Engine.Logf("process %d was forked, and records into the rings of process %d", pid, tg.Proc.PID())
@@ -120,7 +122,8 @@ func (tg *Target) meet(ctx context.Context, pid int) bool {
 	return false
 }
 
-// lookAtKid looks whether a forked process is still what it was.
+// lookAtKid checks whether a forked process has ended, executed a program, mapped or unmapped
+// files, or set seccomp rules.
 func (tg *Target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
 	f := &tg.unattended.forks
 	if procfs.StartTime(pid) != kid.start {
@@ -128,7 +131,7 @@ func (tg *Target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
 		return
 	}
 	switch is, err := tg.asLetGo().in(pid); {
-	case errors.Is(err, unix.ESRCH): // it ends, and has no memory any more
+	case errors.Is(err, unix.ESRCH): // it is ending, and its memory is gone
 	case !is:
 		delete(f.kids, pid)
 		f.other[pid] = kid.start
@@ -143,9 +146,9 @@ func (tg *Target) lookAtKid(ctx context.Context, pid int, kid *forkedKid) {
 	}
 }
 
-// executable lists a process's mappings of files that can be executed.
+// executable lists a process's executable mappings of files.
 func executable(pid int) (list []symbols.Mapping) {
-	maps, _ := symbols.ReadMaps(pid) // none of one that is gone
+	maps, _ := symbols.ReadMaps(pid) // empty if the process is gone
 	for _, m := range maps {
 		if m.Exec && m.Inode != 0 {
 			list = append(list, m)
@@ -158,7 +161,7 @@ func sameFiles(a, b []symbols.Mapping) bool {
 	return slices.EqualFunc(a, b, func(x, y symbols.Mapping) bool { return x.Start == y.Start && x.End == y.End && x.Inode == y.Inode })
 }
 
-// takeForked makes processes of the session of all that have the target's memory file.
+// takeForked takes all processes that have a copy of the target's memory file (takeKid).
 func (tg *Target) takeForked(ctx context.Context) {
 	b := &tg.unattended
 	if !tg.Engine.forksRecord() || b.forked == nil || tg.Area == nil {
@@ -176,7 +179,8 @@ func (tg *Target) takeForked(ctx context.Context) {
 	}
 }
 
-// leaveForked sees to what a process has made that has ended, or executed a program.
+// leaveForked deals with the children of a process that has ended or executed a program: they are
+// taken if the session follows children, else they get clean text.
 func (tg *Target) leaveForked(ctx context.Context) {
 	tg.unattended.forked.Note()
 	if tg.Engine.forksRecord() && !tg.Engine.Closed && !tg.Engine.Stopping {
@@ -185,8 +189,8 @@ func (tg *Target) leaveForked(ctx context.Context) {
 	tg.cleanForked(ctx)
 }
 
-// takeKid makes a process of the session of a forked one. why is said; "": its parent
-// changes or has ended.
+// takeKid makes a forked process a process of the session. why is logged; "" is not: then its
+// parent changes or has ended.
 func (tg *Target) takeKid(ctx context.Context, pid int, why string) {
 	s := tg.Engine
 	delete(tg.unattended.forks.kids, pid)
@@ -211,8 +215,8 @@ func (tg *Target) takeKid(ctx context.Context, pid int, why string) {
 	}
 }
 
-// renewKid has a forked process that is stopped have probes of its own for those that it
-// has from its parent.
+// renewKid replaces the copies of its parent's probes in a stopped forked process by probes of its
+// own.
 func (tg *Target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tracee.Thread) error {
 	s := tg.Engine
 	tg.cleanCopy(ctx, p, stopped)
@@ -249,13 +253,14 @@ func (s *Engine) takeExecuted(ctx context.Context, pid int) {
 	tg.armLate(ctx, lateTries)
 }
 
-// Times of arming a program that runs already: its libraries may still be on their way.
+// A program that runs already may not have mapped all its libraries yet. So its definitions are
+// armed in up to lateTries attempts, lateAgain apart.
 const (
 	lateTries = 10
 	lateAgain = 50 * time.Millisecond
 )
 
-// armLate arms the session's definitions, and tries again where one of a library can't be.
+// armLate arms the session's definitions. If a library isn't mapped, it tries again later.
 func (tg *Target) armLate(ctx context.Context, tries int) {
 	s := tg.Engine
 	switch err := tg.ArmDefs(ctx, s.Events.Definitions()); {

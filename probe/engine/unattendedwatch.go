@@ -11,22 +11,22 @@ import (
 	"kprobe/symbols"
 )
 
-// letGoOf is a process that is let go of, as anybody may look at it.
+// letGoOf is what is needed to check a process that is let go of. Any goroutine may use it.
 type letGoOf struct {
 	proc  *tracee.Process
-	at    symbols.Addr // of the memory file
-	begin []byte
-	ruled bool // it is known that rules of seccomp judge its system calls
+	at    symbols.Addr // where the memory file is mapped
+	begin []byte       // the first bytes of the memory file
+	ruled bool         // seccomp rules are known already, or don't matter
 }
 
-// asLetGo is the target as it may be looked at from outside.
+// asLetGo is the target's letGoOf.
 func (tg *Target) asLetGo() letGoOf {
 	f := tg.Area.File
 	ruled := tg.Params == nil || tg.Renewal.Filtered
 	return letGoOf{tg.Proc, f.Addr(f.Layout.Header.Off), tg.unattended.begin, ruled}
 }
 
-// listLetGo lists the processes that are let go of.
+// listLetGo publishes the list of processes that are let go of, for WatchLetGo.
 func (s *Engine) listLetGo() {
 	var list []letGoOf
 	for _, tg := range s.Targets {
@@ -37,23 +37,23 @@ func (s *Engine) listLetGo() {
 	s.awayFrom.Store(&list)
 }
 
-// in reports whether a process, forked or it itself, has the memory that it was let go of
-// with. The error is tracee.PeekOf's.
+// in reports whether process pid, which is the process itself or a forked one, still has the memory
+// that the process had when it was let go of. The error is that of tracee.PeekOf.
 func (x letGoOf) in(pid int) (is bool, err error) {
 	b := make([]byte, len(x.begin))
 	err = tracee.PeekOf(pid, b, x.at)
 	return err == nil && slices.Equal(b, x.begin), err
 }
 
-// there reports whether the process has the memory that it was let go of with.
+// there reports whether the process still has the memory that it had when it was let go of.
 func (x letGoOf) there() bool {
 	b := make([]byte, len(x.begin))
 	err := x.proc.Peek(b, x.at)
 	return err == nil && slices.Equal(b, x.begin)
 }
 
-// rules reports whether the process has set rules of seccomp since, as its first thread
-// tells: that is looked at often, as detours may make system calls until then.
+// rules reports whether the process has set seccomp rules since, by the status of its main thread.
+// It is asked at each tick, because detours make system calls until the session reacts.
 func (x letGoOf) rules() bool {
 	if x.ruled {
 		return false
@@ -62,8 +62,8 @@ func (x letGoOf) rules() bool {
 	return err == nil && st.Judged()
 }
 
-// WatchLetGo looks after processes that are let go of, and lets go of others, until ctx
-// is done.
+// WatchLetGo checks processes that are let go of, and lets go of others that need no tracer any
+// more, until ctx is done.
 func (s *Engine) WatchLetGo(ctx context.Context) {
 	if !s.LetsGo {
 		return
@@ -93,7 +93,7 @@ func (s *Engine) WatchLetGo(ctx context.Context) {
 	}
 }
 
-// lookAfterLetGo does what is due, and says when more may be.
+// lookAfterLetGo does what is due now for each target. due is when it must be called again.
 func (s *Engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 	due = time.Now().Add(letGoMaps)
 	for _, tg := range s.Targets {
@@ -135,8 +135,8 @@ func (s *Engine) lookAfterLetGo(ctx context.Context) (due time.Time) {
 	return due
 }
 
-// looksAgain says when the mappings of a process that is let go of are to be looked at
-// next: sooner where a definition waits for a library.
+// looksAgain is when the mappings of a process that is let go of are compared next: sooner if a
+// definition waits for a library.
 func (tg *Target) looksAgain() time.Time {
 	b := &tg.unattended
 	if !tg.awaited.any() {
@@ -145,7 +145,8 @@ func (tg *Target) looksAgain() time.Time {
 	return b.looked.Add(min(max(letGoWaits, letGoWaitsShare*b.took), letGoMaps))
 }
 
-// seeLibraries does what the loader's breakpoint does for a process that is traced.
+// seeLibraries notices loaded and unloaded libraries, as the loader's breakpoint does in a traced
+// process.
 func (tg *Target) seeLibraries(ctx context.Context) {
 	b := &tg.unattended
 	b.looked = time.Now()
@@ -162,13 +163,13 @@ func (tg *Target) seeLibraries(ctx context.Context) {
 	}
 }
 
-// noteLibraries notes whether files were mapped or unmapped while the process was let go
-// of, and which there were before.
+// noteLibraries notes whether files were mapped or unmapped while the process was let go of, and
+// which modules it had before.
 func (tg *Target) noteLibraries() {
 	b := &tg.unattended
 	before := tg.Space.Modules()
 	if err := tg.refresh(); err != nil || b.moved {
-		return // it is gone, or its mappings can't be read now; or it is known
+		return // it is gone, its mappings can't be read now, or the change is noted already
 	}
 	if !slices.Equal(before, tg.Space.Modules()) {
 		b.moved, b.before = true, before
@@ -177,7 +178,7 @@ func (tg *Target) noteLibraries() {
 	}
 }
 
-// followLibraries does what is due as files were mapped or unmapped.
+// followLibraries reacts to files that were mapped or unmapped (modulesMoved), once.
 func (tg *Target) followLibraries(ctx context.Context) {
 	b := &tg.unattended
 	if !b.moved {
@@ -188,8 +189,8 @@ func (tg *Target) followLibraries(ctx context.Context) {
 	tg.modulesMoved(ctx, before)
 }
 
-// seeFilters does what is done at a tick for a process that is traced: it has set rules of
-// seccomp.
+// seeFilters traces a process again that has set seccomp rules, and reacts to them as for a traced
+// process (filtersAtTick).
 func (tg *Target) seeFilters(ctx context.Context) {
 	if err := tg.comeBack(ctx); err != nil {
 		tg.Engine.Logf("process %d has set rules of seccomp: %v", tg.Proc.PID(), err)
@@ -198,8 +199,8 @@ func (tg *Target) seeFilters(ctx context.Context) {
 	tg.filtersAtTick()
 }
 
-// textThere reports whether of each file one jump is still there: it may have been
-// unloaded, and loaded again at the same address.
+// textThere reports whether the text of each probed file still has a jump of kprobe's, by one jump
+// of each. A file may have been unloaded and loaded again at the same address.
 func (tg *Target) textThere() bool {
 	seen := map[*symbols.Module]bool{}
 	for p := range tg.Placed {

@@ -10,7 +10,7 @@ import (
 	"kprobe/symbols"
 )
 
-// refresh takes note of what the program has loaded and unloaded.
+// refresh reads the process's mappings again, and forgets decoded functions if modules have changed.
 func (tg *Target) refresh() error {
 	before := tg.Space.Modules()
 	if err := tg.Space.Refresh(); err != nil {
@@ -22,9 +22,8 @@ func (tg *Target) refresh() error {
 	return nil
 }
 
-// forgetGone drops what kprobe believes to have written at the places of a
-// batch and what isn't there any more: their library was unloaded, and loaded
-// again at the same address.
+// forgetGone retires patches at the places of a change that are no longer in the text: the library was
+// unloaded, and loaded again at the same address.
 func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 	places := make([]*assess.Place, 0, len(c.add)+len(c.own))
 	for _, w := range c.add {
@@ -49,7 +48,8 @@ func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 	return nil
 }
 
-// Holds reports whether the memory at a is b, as far as can be read.
+// Holds reports whether the memory at a equals b. It is true if the memory can't be read for the moment
+// (symbols.ErrLatePage).
 func (tg *Target) Holds(a symbols.Addr, b []byte) bool {
 	now := make([]byte, len(b))
 	_, err := tg.Proc.ReadMemory(now, a)

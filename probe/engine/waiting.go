@@ -6,12 +6,12 @@ import (
 	"kprobe/probe/ring"
 )
 
-// Definitions that wait for their library have a number in the memory file, so
-// that other kprobes see them, and can switch them off and remove them: a
-// descriptor without an address, marked as gone. It has no code and no hits.
+// A definition that waits for its library has a number and a descriptor in the memory file, so that
+// other kprobes can list it, switch it off and remove it. The descriptor has no address and is
+// marked as gone. It has no code and no hits.
 
-// showWaiting shows what waits in the target. A definition whose library was
-// there before is seen by the places that it had.
+// showWaiting writes descriptors for the waiting definitions. A definition whose library was unloaded
+// needs none: the descriptors of its gone probes stay.
 func (tg *Target) showWaiting() {
 	if tg.Feed == nil || !tg.IsMain() {
 		return
@@ -26,7 +26,7 @@ func (tg *Target) showWaiting() {
 	}
 }
 
-// wait shows these definitions as waiting, and no others.
+// wait makes these definitions, and no others, have descriptors as waiting ones.
 func (t *Feed) wait(list []*Definition) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,8 +70,7 @@ func (t *Feed) wait(list []*Definition) error {
 	return nil
 }
 
-// waitsOff reports whether a place is of a definition that was switched off
-// while it waited. The lock is held.
+// waitsOff reports whether the probe's definition was switched off while it waited. The lock is held.
 func (t *Feed) waitsOff(p *Placed) bool {
 	for x, id := range t.waiting {
 		if x.Def == p.Def && x.Ev == p.Ev {
@@ -81,7 +80,7 @@ func (t *Feed) waitsOff(p *Placed) bool {
 	return false
 }
 
-// waits notes the number by which the event waits in a target, or that it waits
+// waits notes the number with which the event waits in a target, or, if on is false, that it waits
 // there no longer.
 func (e *Event) waits(t *Feed, id uint32, on bool) {
 	e.mu.Lock()
@@ -93,13 +92,13 @@ func (e *Event) waits(t *Feed, id uint32, on bool) {
 	}
 }
 
-// waitingAt is a number by which an event waits in a target.
+// waitingAt is the number with which an event waits in a target.
 type waitingAt struct {
 	feed *Feed
 	id   uint32
 }
 
-// turn switches what waits on or off.
+// turn switches a waiting definition on or off.
 func (w waitingAt) turn(on bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()

@@ -16,14 +16,14 @@ import (
 	"kprobe/symbols"
 )
 
-// Watched implements tracee.Watcher: a thread has accessed memory that is watched.
+// Watched implements tracee.Watcher: a thread has accessed watched memory.
 func (h Handler) Watched(t *tracee.Thread, hits uint8, sure bool) {
 	s := h.engine
 	tg := s.targetOf(t)
 	if tg == nil || tg.Area == nil {
 		return
 	}
-	// It may be told in the midst of another's hit, whose record is in the making.
+	// This may interrupt the taking of another hit, whose state must be kept.
 	was, busy := s.hitState, s.busy.Load()
 	s.rec, s.done = nil, nil
 	defer func() {
@@ -48,12 +48,13 @@ func (h Handler) Watched(t *tracee.Thread, hits uint8, sure bool) {
 	}
 }
 
-// trapFlag is TF of RFLAGS, in a program that steps itself.
+// trapFlag is TF of RFLAGS. A program sets it to step itself.
 const trapFlag = 1 << 8
 
-// likeliest are those of the registers that can have seen the access which the
-// processor told no number of: what the instruction accesses for sure, else what has
-// changed, else all, if that is one. The session's context is filled.
+// likeliest selects from hits the debug registers that have probably seen an access, if the processor
+// doesn't say which. These are the registers whose memory the instruction surely accesses; if there
+// are none, those whose memory has changed; if there are none, the only register, if hits is one. The
+// session's context is filled.
 func (tg *Target) likeliest(hits uint8) uint8 {
 	var sure, changed uint8
 	f := tg.instructions(symbols.Addr(tg.Engine.regs.IP))
@@ -74,13 +75,13 @@ func (tg *Target) likeliest(hits uint8) uint8 {
 		return sure
 	case changed != 0:
 		return changed
-	case hits&(hits-1) == 0 && tg.Engine.regs.Flags&trapFlag == 0: // else it is a step of the program's own
+	case hits&(hits-1) == 0 && tg.Engine.regs.Flags&trapFlag == 0: // with TF it is a step of the program's own
 		return hits
 	}
 	return 0
 }
 
-// access is an access to what is watched.
+// access describes an access to the watched memory, for debugreg.
 func (w *watchpoint) access(regs *fetch.Regs) debugreg.Access {
 	return debugreg.Access{Regs: regs, Lo: uint64(w.at), Hi: uint64(w.at) + uint64(w.length)}
 }
@@ -90,10 +91,10 @@ func (h Handler) Unwatched(t *tracee.Thread, err error) {
 	h.engine.Warnf("process %d: what thread %d accesses is not seen by watchpoints: %v", t.Process().PID(), t.TID(), err)
 }
 
-// programRegs makes the registers of the session's context those that the thread
-// has in the program, where it stands in a copy or a detour. own is then the
-// instruction that is the only one it can have executed, for a thread in front of
-// what was displaced: what it did there was kprobe's. ok is false where it was.
+// programRegs replaces the registers in the session's context by the program's, if the thread is in a
+// copy or a detour. If the thread stands before the first displaced instruction, own is that
+// instruction's address: only an access by that instruction is the program's. Otherwise own is 0. ok
+// is false if kprobe's own code made the access.
 func (tg *Target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 	regs, err := t.Regs()
 	if err != nil {
@@ -122,8 +123,7 @@ func (tg *Target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 	return 0, true
 }
 
-// hitWatch records an access. The session's context is filled; own is as for
-// programRegs.
+// hitWatch takes a hit of a watchpoint. The session's context is filled; own is as for programRegs.
 func (s *Engine) hitWatch(tg *Target, p *Placed, own symbols.Addr) {
 	w := p.data
 	behind := symbols.Addr(s.regs.IP)
@@ -152,8 +152,8 @@ func (s *Engine) hitWatch(tg *Target, p *Placed, own symbols.Addr) {
 	s.regs.IP = uint64(behind)
 }
 
-// instructions are those of the function around an address, as its file has them;
-// nil where none is known.
+// instructions are the instructions of the function around an address, from its file; nil if no function
+// is known there.
 func (tg *Target) instructions(at symbols.Addr) *insn.Function {
 	sites, err := tg.Space.Resolve(symbols.Place{Kind: symbols.PlaceAddr, Value: uint64(at)})
 	if err != nil || sites[0].Module == nil || sites[0].Module.File == nil || sites[0].Func.Size() == 0 {
@@ -166,7 +166,7 @@ func (tg *Target) instructions(at symbols.Addr) *insn.Function {
 	return f.Sweep
 }
 
-// watchState is a watchpoint, and whether it was on when that was looked at.
+// watchState is a watchpoint, and whether it was off at the last listWatched.
 type watchState struct {
 	p   *Placed
 	off bool
@@ -174,8 +174,8 @@ type watchState struct {
 
 func (x watchState) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 
-// listWatched lists the watchpoints of all targets of which it is to be seen when they
-// are switched on and off, after a change; nil: there is none.
+// listWatched publishes the watchpoints of all targets for watchesDue, as they will be after a change; nil:
+// none is being made.
 func (s *Engine) listWatched(c *changeset) {
 	var list []watchState
 	note := func(p *Placed) {
@@ -187,7 +187,7 @@ func (s *Engine) listWatched(c *changeset) {
 		if !q.IsMain() || q.Area == nil {
 			continue
 		}
-		for p := range q.Placed {
+		for p := range q.apart {
 			note(p)
 		}
 	}
@@ -199,15 +199,15 @@ func (s *Engine) listWatched(c *changeset) {
 	s.watching.Store(&list)
 }
 
-// watchesDue reports whether a watchpoint was switched since that was looked at. Any
-// goroutine may call it.
+// watchesDue reports whether a watchpoint was switched on or off since the last listWatched. Any goroutine
+// may call it.
 func (s *Engine) watchesDue() bool {
 	list := s.watching.Load()
 	return list != nil && slices.ContainsFunc(*list, watchState.switched)
 }
 
-// watchesAtTick gives registers to watchpoints that were switched on, and takes those
-// of the ones that were switched off.
+// watchesAtTick assigns debug registers to watchpoints that were switched on, and frees those of
+// watchpoints that were switched off.
 func (tg *Target) watchesAtTick(ctx context.Context) {
 	if !tg.IsMain() || tg.Area == nil || !tg.Engine.watchesDue() {
 		return
@@ -216,7 +216,8 @@ func (tg *Target) watchesAtTick(ctx context.Context) {
 	tg.Engine.listWatched(nil)
 }
 
-// syncWatches gives registers to the watchpoints that are on, as far as there are.
+// syncWatches assigns debug registers to the watchpoints that are on. If there are too few, it warns and
+// the last watchpoints get none.
 func (tg *Target) syncWatches(ctx context.Context) {
 	list := tg.watchers(nil, nil)
 	next, err := assign(tg.Registers.Slots, list)
@@ -231,9 +232,9 @@ func (tg *Target) syncWatches(ctx context.Context) {
 	}
 }
 
-// watchesGone marks the watchpoints gone whose library was unloaded.
+// watchesGone adds the watchpoints whose library was unloaded to gone, and frees their debug registers.
 func (tg *Target) watchesGone(gone map[*Placed]bool) {
-	for p := range tg.Placed {
+	for p := range tg.apart {
 		if m := p.Where.Module; p.data != nil && m != nil && !slices.Contains(tg.Space.Modules(), m) {
 			gone[p] = true
 		}

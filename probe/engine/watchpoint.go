@@ -25,24 +25,24 @@ import (
 // registers in a stop (probe/tracee/debugregs.go). There are four, so a probe that is switched
 // off gives up its register. The states:
 //
-//	noted    the memory file says that registers may be set, so that the fallback handler leads on
-//	         a thread that traps when no tracer lives
+//	noted    the memory file says that registers may be set. So the fallback handler continues a
+//	         thread that traps when no tracer lives
 //	watched  the threads have the registers
-//	left     they were cleared in every thread, when the session leaves or by recovery. Only then
-//	         may the fallback handler go
+//	left     the registers were cleared in every thread, by the session or by recovery. Only then
+//	         may the fallback handler be removed
 //
-// A thread that could not be stopped has them until it stops. While there is one, the fallback
-// handler stays, and everything that it needs.
+// A thread that could not be stopped keeps its registers until it stops. While there is one, the
+// fallback handler stays, with everything that it needs.
 
-// watchpoint is what a probe watches.
+// watchpoint is the memory that a probe watches.
 type watchpoint struct {
-	at     symbols.Addr // NoData: nothing yet
-	length int
-	reads  bool // reads and writes are trapped
-	only   bool // reads are wanted, and no writes
-	last   uint64
-	known  bool // last is what the memory held when it was looked at last
-	said   bool // that the instruction isn't always known
+	at     symbols.Addr // symbols.NoData: none yet
+	length int          // in bytes
+	reads  bool         // the register traps reads and writes; false: only writes
+	only   bool         // only reads are hits
+	last   uint64       // the memory's contents at the last look, if known
+	known  bool
+	said   bool // the user was told that the instruction isn't always known
 }
 
 // registers are the debug registers of an address space.
@@ -59,15 +59,18 @@ func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]planner.Request, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := tracee.CheckDebugRegisters(); err != nil {
+		return nil, err
+	}
 	w := &watchpoint{at: m.Site.Addr, length: m.Length, reads: m.Reads, only: m.Only}
 	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: &m.Site, Course: planner.Course{Tactic: plan.DebugRegister}})
 	p.data = w
 	return []planner.Request{{Place: &assess.Place{Site: m.Site}, P: &p.Probe, Kind: planner.Watch}}, nil
 }
 
-// watchers lists the watchpoints that want a register, those first that came first.
+// watchers lists the watchpoints that need a debug register, in the order in which they were added.
 func (tg *Target) watchers(fresh []*Placed, drop map[*Placed]bool) (list []*Placed) {
-	for _, p := range slices.Concat(slices.Collect(maps.Keys(tg.Placed)), fresh) {
+	for _, p := range slices.Concat(slices.Collect(maps.Keys(tg.apart)), fresh) {
 		if p.data != nil && !drop[p] && p.data.at != symbols.Addr(symbols.NoData) && !p.feed.disabled(p) && !slices.Contains(list, p) {
 			list = append(list, p)
 		}
@@ -76,8 +79,8 @@ func (tg *Target) watchers(fresh []*Placed, drop map[*Placed]bool) (list []*Plac
 	return list
 }
 
-// changeWatches gives a change's watchpoints their registers, and takes those of the
-// ones that go. undo gives back what there was.
+// changeWatches assigns debug registers to the watchpoints that a change adds, and frees those of the ones
+// that it removes. undo restores the registers.
 func (tg *Target) changeWatches(ctx context.Context, c *changeset) (undo func(), err error) {
 	was := tg.Registers.Slots
 	next, err := assign(was, tg.watchers(c.fresh, c.drop))
@@ -95,8 +98,8 @@ func (tg *Target) changeWatches(ctx context.Context, c *changeset) (undo func(),
 	}, nil
 }
 
-// assign gives each a register; who has one keeps it. The error is a *assess.DefError around a
-// *debugreg.FullError.
+// assign assigns a debug register to each watchpoint in list; one that has a register keeps it. The error
+// is a *assess.DefError around a *debugreg.FullError.
 func assign(was [debugreg.MaxRegisters]*Placed, list []*Placed) (next [debugreg.MaxRegisters]*Placed, err error) {
 	for i, p := range was {
 		if slices.Contains(list, p) {
@@ -120,7 +123,8 @@ func assign(was [debugreg.MaxRegisters]*Placed, list []*Placed) (next [debugreg.
 	return next, nil
 }
 
-// setWatches gives the registers to every thread that runs in the target's memory.
+// setWatches sets the debug registers in every thread that runs in the target's memory, in one stop. On an
+// error the threads have the old ones.
 func (tg *Target) setWatches(ctx context.Context, next [debugreg.MaxRegisters]*Placed) error {
 	tg = tg.main
 	was := tg.Registers.Slots
@@ -173,7 +177,7 @@ func (tg *Target) setWatches(ctx context.Context, next [debugreg.MaxRegisters]*P
 	return nil
 }
 
-// registersFor is what threads are to watch; nil is nothing.
+// registersFor converts the watchpoints to the tracer's form; nil if there are none.
 func registersFor(slots [debugreg.MaxRegisters]*Placed) *tracee.WatchSet {
 	out := &tracee.WatchSet{}
 	for i, p := range slots {
@@ -187,7 +191,7 @@ func registersFor(slots [debugreg.MaxRegisters]*Placed) *tracee.WatchSet {
 	return out
 }
 
-// readWatched reads what the memory holds.
+// readWatched reads the watched memory.
 func (tg *Target) readWatched(w *watchpoint) (v uint64, ok bool) {
 	var b [8]byte
 	n, err := tg.Proc.ReadMemory(b[:w.length], w.at)

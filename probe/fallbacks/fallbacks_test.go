@@ -27,9 +27,18 @@ type process struct {
 	// before runs before an action is replaced: what the program does meanwhile.
 	before func()
 	deny   error // of asking for actions and replacing them
+	// killed has kprobe be killed at the next change of an action, before the kernel has made it, or
+	// with made after.
+	killed, made bool
+	code         map[symbols.Addr][]byte // further pages
 }
 
+var errKilled = errors.New("killed")
+
 func (p *process) page(b []byte, at symbols.Addr) ([]byte, error) {
+	if page, ok := p.code[at&^(Size-1)]; ok {
+		return page[at&(Size-1):][:len(b)], nil
+	}
 	if at < dataAt || at+symbols.Addr(len(b)) > dataAt+Size {
 		return nil, syscall.EFAULT
 	}
@@ -51,7 +60,7 @@ func (p *process) Sigaction(_ context.Context, _ *tracee.Thread, sig syscall.Sig
 	return p.actions[sig], p.deny
 }
 
-func (p *process) SwapSigaction(_ context.Context, _ *tracee.Thread, sig syscall.Signal, act tracee.Sigaction) (tracee.Sigaction, error) {
+func (p *process) SwapSigaction(_ context.Context, _ *tracee.Thread, sig syscall.Signal, act tracee.Sigaction, to symbols.Addr) (tracee.Sigaction, error) {
 	if p.before != nil {
 		p.before()
 		p.before = nil
@@ -59,8 +68,21 @@ func (p *process) SwapSigaction(_ context.Context, _ *tracee.Thread, sig syscall
 	if p.deny != nil {
 		return tracee.Sigaction{}, p.deny
 	}
+	killed := p.killed
+	p.killed = false
+	if killed && !p.made {
+		return tracee.Sigaction{}, errKilled
+	}
 	old := p.actions[sig]
 	p.actions[sig] = act
+	if to != 0 {
+		if err := p.WriteMemory(fallbackAction(old).Bytes(), to); err != nil {
+			return tracee.Sigaction{}, err
+		}
+	}
+	if killed {
+		return tracee.Sigaction{}, errKilled
+	}
 	return old, nil
 }
 

@@ -8,31 +8,31 @@ import (
 	"kprobe/probe/ring"
 )
 
-// Hits that are handed on in blocks
+// Hits that are passed on in blocks
 //
-// Lines take longer to format than records to read, so a sink that formats them on several
-// CPUs (results.BlockSink) gets the records of a look in blocks, and makes hits of them
-// there. The goroutine that reads copies a record and tells whose it was, and takes the
-// sink's turn once for a block. What needs more than the record, as stacks do, and what has
-// to be brought into order with hits of other processes goes one by one.
+// Formatting a line takes longer than reading a record. So a sink that formats lines on several CPUs
+// (results.BlockSink) gets the records of a look in blocks, and decodes them there. The goroutine that
+// reads copies each record, adds its process and thread, and takes the sink's turn once for a block.
+// Hits that need more than the record, such as stacks, and hits that must be ordered with those of
+// other processes, are passed on one by one.
 
-// A block is full with so many records, or bytes of their data.
+// A block is full if it has this number of records, or of bytes of their data.
 const (
 	blockHits = 512
 	blockData = 128 << 10
 )
 
-// spareBlocks are kept to be used again: a sink has some under way.
+// spareBlocks is the number of blocks that are kept for reuse, because a sink holds several at a time.
 const spareBlocks = 16
 
-// blocks are what a feed hands on. They belong to the goroutine that reads.
+// blocks is a reader's side of a BlockSink. It belongs to the goroutine that reads.
 type blocks struct {
-	to   results.BlockSink // nil: hits go one by one
-	open *block            // nil: there is none
-	runs []run             // whose hits are in it, in their order
+	to   results.BlockSink // nil: hits are passed on one by one
+	open *block            // the block that is being filled; nil: none
+	runs []run             // the probes of its hits, in their order
 }
 
-// run is hits of one probe that come one behind the other.
+// run is a number of consecutive hits of one probe.
 type run struct {
 	p *Probe
 	n int
@@ -40,13 +40,13 @@ type run struct {
 
 // block implements results.Block.
 type block struct {
-	back chan *block // where it goes when it is over
+	back chan *block // receives the block when the sink is done with it
 	hits []blockHit
 	data []byte
 	hit  results.Hit // that Each gives
 }
 
-// blockHit is a record of a block, and what is told of it.
+// blockHit is a record of a block, with its thread and its place in the block's data.
 type blockHit struct {
 	p             *Probe
 	comm          string
@@ -88,7 +88,7 @@ func (t *Reader) collect(p *Probe, r *ring.Record) {
 	}
 }
 
-// giveBlock gives the sink the open block, if there is one.
+// giveBlock passes the open block to the sink, if there is one.
 func (t *Reader) giveBlock() {
 	k := &t.blocks
 	b := k.open
@@ -116,13 +116,13 @@ func (t *Reader) giveBlock() {
 	for i := range k.runs {
 		r := &k.runs[i]
 		taken, lost = r.count(taken, lost)
-		*r = run{} // the probe may go
+		*r = run{} // so that the probe can be collected
 	}
 	k.runs = k.runs[:0]
 }
 
-// count counts a run of which the sink has taken hits, lost the next ones, and not wanted
-// the rest. It gives what is left of both for the next run.
+// count counts the hits of a run: taken of them were recorded, lost of the next ones were lost, and the rest
+// was dropped because the sink has ended. It returns what remains of both numbers for the next run.
 func (r *run) count(taken, lost int) (int, int) {
 	recorded := min(taken, r.n)
 	gone := min(lost, r.n-recorded)
@@ -132,7 +132,7 @@ func (r *run) count(taken, lost int) (int, int) {
 	return taken - recorded, lost - gone
 }
 
-// newBlock gives an empty block.
+// newBlock returns an empty block.
 func (o *Outlet) newBlock() *block {
 	select {
 	case b := <-o.spare:
@@ -161,7 +161,7 @@ func (b *block) Each(f func(h *results.Hit) error) error {
 
 // Over implements results.Block.
 func (b *block) Over() {
-	clear(b.hits) // their probes may go
+	clear(b.hits) // so that their probes can be collected
 	b.hits, b.hit = b.hits[:0], results.Hit{}
 	if b.data = b.data[:0]; cap(b.data) > 4*blockData {
 		b.data = nil

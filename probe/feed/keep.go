@@ -8,11 +8,10 @@ import (
 
 // Records that are kept as they are
 //
-// A sink that is a results.Keeper takes the records of a process as they lie in its
-// rings, with what is needed to make hits of them later. It does as long as all of the
-// process's probes allow that; while one doesn't, as its stacks are worked out, its
-// values are names of symbols, or a handler wants its hits, all of the process's hits
-// come one by one.
+// A sink that is a results.Keeper takes the records of a process as they lie in its rings, with everything
+// that is needed to decode them later. This needs all of the process's probes to allow it. A probe
+// doesn't if it records stacks, if its values are names of symbols, or if a handler takes its hits. While
+// there is such a probe, all hits of the process are passed on one by one.
 
 // keeping is a process's side of a Keeper.
 type keeping struct {
@@ -20,7 +19,8 @@ type keeping struct {
 	to results.RecordKeeper
 }
 
-// keepBy has a sink take records if it wants to. Nothing is read yet.
+// keepBy makes a sink that is a Keeper take records, if it accepts this process. It is called before the first
+// read.
 func (t *Reader) keepBy(sink results.Sink) {
 	t.keep = nil
 	if k, ok := sink.(results.Keeper); ok {
@@ -31,7 +31,7 @@ func (t *Reader) keepBy(sink results.Sink) {
 	}
 }
 
-// taker is who takes the records of a look, nil: they become hits.
+// taker takes the records of a look as they are; nil: they become hits.
 func (t *Reader) taker() ring.Taker {
 	if t.keep == nil || t.unkept.Load() > 0 {
 		return nil
@@ -39,8 +39,7 @@ func (t *Reader) taker() ring.Taker {
 	return t.keep
 }
 
-// Take implements ring.Taker. A failure ends the run; what is left in the rings goes the
-// same way, and is lost.
+// Take implements ring.Taker. A failure ends the run. Records that are read after that are lost.
 func (k *keeping) Take(cpu int, b []byte) error {
 	k.failed(k.to.Take(cpu, b))
 	return nil

@@ -9,27 +9,27 @@ import (
 	"kprobe/probe/results"
 )
 
-// Outlet is where the hits of a session come out: its sink, which takes one after the
-// other, in order of time over all processes. It may be used by several goroutines.
+// Outlet passes the hits of a session to its sink, one after the other, in order of time over all processes.
+// Several goroutines may use it.
 type Outlet struct {
-	end   func()              // has the run end soon
-	order order.Order[*Probe] // of hits of several processes
-	spare chan *block         // blocks of hits that nobody uses
+	end   func()              // makes the run end soon
+	order order.Order[*Probe] // orders the hits of several processes
+	spare chan *block         // unused blocks
 
 	mu    sync.Mutex // held while the sink has its turn
 	sink  results.Sink
-	full  bool // it wants no more
-	ended bool // the run is to end by what the sink returned, or what broke the reading
+	full  bool // the sink takes no more hits
+	ended bool // the run ends because of what the sink returned or an error of reading
 	err   error
 }
 
-// NewOutlet makes one without a sink. end has the run that is going on end soon; it is called
-// in the sink's turn.
+// NewOutlet makes an Outlet without a sink. end must make the current run end soon. It is called in the sink's
+// turn.
 func NewOutlet(end func()) *Outlet {
 	return &Outlet{end: end, spare: make(chan *block, spareBlocks)}
 }
 
-// Begin begins a run. Without a sink hits are counted only, or nobody's.
+// Begin begins a run. Without a sink hits are only counted, if countOnly is set, or dropped.
 func (o *Outlet) Begin(sink results.Sink, countOnly bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -37,7 +37,7 @@ func (o *Outlet) Begin(sink results.Sink, countOnly bool) {
 	o.ended, o.err = false, nil
 }
 
-// Fail ends the run by an error.
+// Fail ends the run with an error.
 func (o *Outlet) Fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +53,7 @@ func (o *Outlet) fail(err error) {
 	o.end()
 }
 
-// Ended reports whether the run ended by the sink, and by what error; ErrStop is none.
+// Ended reports whether the sink or Fail has ended the run, and with which error; it is nil for ErrStop.
 func (o *Outlet) Ended() (ended bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,10 +63,10 @@ func (o *Outlet) Ended() (ended bool, err error) {
 	return o.ended, o.err
 }
 
-// Over clears what the hits of a run needed.
+// Over frees what the hits of the run needed.
 func (o *Outlet) Over() { o.order.Clear() }
 
-// AwaitTurn waits until the turn is over that the sink has, but not for longer than that.
+// AwaitTurn waits until the sink's present turn is over, but at most for the given time.
 func (o *Outlet) AwaitTurn(most time.Duration) {
 	for end := time.Now().Add(most); !o.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -76,14 +76,13 @@ func (o *Outlet) AwaitTurn(most time.Duration) {
 	o.mu.Unlock()
 }
 
-// Tick has other terminals see the hits of readers that are kept by the sink.
+// Tick makes the counters of readers whose sink is slow current, so that other terminals see them.
 func (o *Outlet) Tick() { o.order.Tick() }
 
-// Joined is how many readers ever began to read.
+// Joined is the number of readers that ever began to read.
 func (o *Outlet) Joined() uint64 { return o.order.Joined() }
 
-// GiveOrdered gives the sink the hits of several processes that have waited long enough, or
-// all.
+// GiveOrdered passes to the sink those hits of several processes that no older hit can follow any more, or all.
 func (o *Outlet) GiveOrdered(all bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +97,7 @@ func (o *Outlet) GiveOrdered(all bool) {
 	}
 }
 
-// give gives the sink a hit. mu is held.
+// give passes a hit to the sink. mu is held.
 func (o *Outlet) give(p *Probe, h *results.Hit) {
 	if o.full {
 		p.Counts.Dropped.Add(1)

@@ -10,8 +10,7 @@ import (
 	"kprobe/symbols"
 )
 
-// Probe is what is to be known of a probe whose records are read. It isn't changed once
-// there are any.
+// Probe is what a reader must know of a probe. It doesn't change after the probe's first record.
 type Probe struct {
 	Event   *results.Event
 	Program *fetch.Program
@@ -19,27 +18,27 @@ type Probe struct {
 	Space   *symbols.Space
 	Addr    symbols.Addr
 	Func    string // readable name of the function, for returns
-	// Times are where, in its records, values of time are raw counts of the time stamp
-	// counter; nil: they are nanoseconds, or there are none.
+	// Times are the offsets in its records of times that are values of the time stamp counter;
+	// nil: times are nanoseconds, or there are none.
 	Times []int
 	// Watches says that each record has an Access behind its values.
 	Watches bool
-	// Deliver takes the hits of a probe whose function is called with them, by the
-	// goroutine that reads, in the sink's turn; nil: they are the sink's. It counts them;
-	// an error ends the run.
+	// Deliver takes the probe's hits, and counts them, if a function is called with them; nil: the
+	// sink takes them. The goroutine that reads calls it in the sink's turn. An error ends the
+	// run.
 	Deliver func(h *results.Hit) error
-	// Kept is what who keeps its records must know; nil: they become hits at once.
+	// Kept is what a Keeper must know of the probe; nil: its records become hits at once.
 	Kept *results.KeptProbe
 }
 
-// Counts are what becomes of an event's records.
+// Counts count what became of an event's records.
 type Counts struct {
-	Recorded atomic.Uint64 // given to the sink
-	Lost     atomic.Uint64 // taken from a ring and not given
-	Dropped  atomic.Uint64 // taken from a ring after the sink had ended
+	Recorded atomic.Uint64 // passed to the sink
+	Lost     atomic.Uint64 // read from a ring, but not passed to the sink
+	Dropped  atomic.Uint64 // read from a ring after the sink had ended
 }
 
-// NewProbe completes what is known of a probe.
+// NewProbe completes a Probe: it sets Kept if the probe's records may be kept.
 func NewProbe(p Probe) *Probe {
 	if p.Deliver == nil && !p.Watches && p.Program.Standalone() {
 		p.Kept = &results.KeptProbe{Event: p.Event, Program: p.Program, Addr: p.Addr, Func: p.Func, Times: p.Times}
@@ -47,13 +46,13 @@ func NewProbe(p Probe) *Probe {
 	return &p
 }
 
-// bare reports whether a hit of the probe is made of its record alone.
+// bare reports whether a hit of the probe needs nothing but its record.
 func (p *Probe) bare() bool {
 	return p.Deliver == nil && !p.Watches && p.Program.Stack == nil
 }
 
-// describe fills in what the hits of a probe have in common, and what is behind the values
-// of a return. It gives the values; ok is false where the record is none of the probe's.
+// describe fills in what the hits of a probe have in common, and the return address behind the values of a
+// return. vals are the values. ok is false if the record can't be one of the probe's.
 func (p *Probe) describe(h *results.Hit, data []byte) (vals []byte, ok bool) {
 	h.Event, h.Program, h.Space, h.IP = p.Event, p.Program, p.Space, p.Addr
 	if !p.Event.Return {
@@ -67,14 +66,14 @@ func (p *Probe) describe(h *results.Hit, data []byte) (vals []byte, ok bool) {
 	return data[:n], true
 }
 
-// Access is an access to memory that is watched, as it stands behind the values of its
-// record.
+// Access is an access to watched memory. It is stored behind the values of the record.
 type Access struct {
-	Did    symbols.Addr // the instruction, or where it isn't known the one behind
-	Behind symbols.Addr // the one behind
+	Did    symbols.Addr // the instruction that made the access; if it isn't known, the one behind it
+	Behind symbols.Addr // the instruction behind it
 }
 
-const accessSize = 16
+// AccessSize is how many bytes an access takes behind the values of a record.
+const AccessSize = 16
 
 // Append appends the access to a record.
 func (a *Access) Append(rec []byte) []byte {
@@ -82,9 +81,9 @@ func (a *Access) Append(rec []byte) []byte {
 	return binary.LittleEndian.AppendUint64(rec, uint64(a.Behind))
 }
 
-// cutAccess takes an access off a record.
+// cutAccess removes the access from a record.
 func cutAccess(data []byte) (a Access, rest []byte, ok bool) {
-	n := len(data) - accessSize
+	n := len(data) - AccessSize
 	if n < 0 {
 		return a, nil, false
 	}

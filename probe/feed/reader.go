@@ -15,51 +15,49 @@ import (
 	"kprobe/symbols"
 )
 
-// Source says whose records a Reader reads, and whom it asks.
+// Source is what a Reader reads, and what it asks about it.
 type Source struct {
 	Pid   int
 	Space *symbols.Space
-	// Mem is the memory file of Layout, as it is mapped.
+	// Mem is the mapped memory file; Layout is its layout.
 	Mem    []byte
 	Layout *ring.Layout
 	Out    *Outlet
 	// Forks says that children record into the rings, too.
 	Forks bool
-	// Probe gives what is known of the probe that has a number; nil: none has it. It may
-	// be called by any goroutine.
+	// Probe finds a probe by its number; nil if there is none. Any goroutine may call it.
 	Probe func(id uint32) *Probe
 	// Busy is as in ring.Options.
 	Busy func() uint64
-	// Left reports whether a thread that lives has left its unfinished record for good.
+	// Left reports whether a living thread has abandoned its unfinished record.
 	Left func(tid uint32) bool
 	// Looked is called after each look at the rings, and by Outlet.Tick.
 	Looked func()
 }
 
-// Reader reads the rings of a process and of those in its memory. What isn't said of a
-// method belongs to one goroutine: the reader's own from Start to Halt or Finish.
+// Reader reads the rings of a process and of the processes that share its memory. Unless its comment says
+// otherwise, a method belongs to one goroutine: from Start to Halt or Finish that is the reader's own.
 type Reader struct {
 	from    Source
 	Rings   *ring.Reader
-	Numbers *threads.Numbers // of its threads; in records they are those of its namespace
+	Numbers *threads.Numbers // translates thread numbers; records have those of the process's namespace
 	Names   *threads.Names
-	// Owners tells of which process a thread is, where children record into the rings; nil:
-	// they don't.
+	// Owners finds the process of a thread, if children record into the rings; nil: they don't.
 	Owners *threads.Owners
 	// Trampolines are return trampolines that stacks may have.
 	Trampolines Trampolines
 
-	changes    atomic.Uint64 // how often a number stopped being a probe's, or its probe went
-	unkept     atomic.Int64  // probes whose records can't be kept
-	generation atomic.Uint64 // how often a number became a probe's: a recording has to describe it
+	changes    atomic.Uint64 // number of times that a probe's number was released, or a probe removed
+	unkept     atomic.Int64  // number of probes whose records can't be kept
+	generation atomic.Uint64 // number of times that a probe got a number, so that recordings must describe it
 
 	recent recent
 	hit    results.Hit
 	vals   []byte
 	walk   stackWalk
-	keep   *keeping // takes records as they are, while none is unkept; nil: the sink wants hits
+	keep   *keeping // takes records as they are, while unkept is 0; nil: the sink takes hits
 	blocks blocks
-	stream order.Stream // of its hits, in the session's order
+	stream order.Stream // its hits in the session's order
 
 	cancel context.CancelFunc
 	done   chan struct{} // nil: it doesn't read
@@ -71,7 +69,7 @@ func NewReader(from Source) (*Reader, error) {
 	if from.Forks {
 		t.Owners = threads.NewOwners(from.Pid)
 		t.Names.Others()
-		t.unkept.Add(1) // a kept record is of the process
+		t.unkept.Add(1) // a kept record counts as the process's, so children's can't be kept
 	}
 	t.recent.names = threads.NewRecent(t.Names)
 	t.stream.Tick = t.tick
@@ -82,7 +80,7 @@ func NewReader(from Source) (*Reader, error) {
 	return t, err
 }
 
-// Added takes note of a probe that has got a number. Any goroutine may call it.
+// Added notes a probe that has got a number. Any goroutine may call it.
 func (t *Reader) Added(p *Probe) {
 	if p.Kept == nil {
 		t.unkept.Add(1)
@@ -90,18 +88,18 @@ func (t *Reader) Added(p *Probe) {
 	t.generation.Add(1)
 }
 
-// Removed takes note of a probe that has no number any more.
+// Removed notes a probe whose number was released.
 func (t *Reader) Removed(p *Probe) {
 	if p.Kept == nil {
 		t.unkept.Add(-1)
 	}
 }
 
-// Changed has the reader ask anew for probes by their numbers. Any goroutine may call it.
+// Changed makes the reader look probes up by their numbers again. Any goroutine may call it.
 func (t *Reader) Changed() { t.changes.Add(1) }
 
-// abandoned reports whether a thread that left a record unfinished is gone, or, where
-// signals were not held, went on elsewhere.
+// abandoned reports whether the thread of an unfinished record has ended or, if signals were not held, has
+// abandoned the record.
 func (t *Reader) abandoned(tid uint32) bool {
 	if tid != 0 {
 		thread := procfs.Thread(t.from.Pid, t.Numbers.Outside(tid))
@@ -116,11 +114,10 @@ func (t *Reader) abandoned(tid uint32) bool {
 	return t.from.Left(tid)
 }
 
-// Reading reports whether a goroutine reads: Start was called, and not Finish.
+// Reading reports whether a goroutine reads: Start was called, and Halt or Finish was not.
 func (t *Reader) Reading() bool { return t.done != nil }
 
-// Start begins to read, on a goroutine of its own. The context that it gives ends when
-// reading does.
+// Start begins to read, on a goroutine of its own. The returned context ends when reading does.
 func (t *Reader) Start(ctx context.Context) context.Context {
 	out := t.from.Out
 	out.mu.Lock()
@@ -140,7 +137,7 @@ func (t *Reader) Start(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Halt ends reading and leaves what is in the rings.
+// Halt ends reading. Records that are still in the rings stay there.
 func (t *Reader) Halt() {
 	if t.done != nil {
 		t.cancel()
@@ -148,8 +145,7 @@ func (t *Reader) Halt() {
 	}
 }
 
-// Finish ends reading and takes what is left in the rings; the probes are
-// disabled.
+// Finish ends reading, after it has read all records in the rings. The probes must be switched off.
 func (t *Reader) Finish() error {
 	if t.done == nil {
 		return nil
@@ -163,10 +159,11 @@ func (t *Reader) Finish() error {
 	return err
 }
 
-// Part has nobody wait for the reader's hits any more: it has given all.
+// Part removes the reader from the session's order of hits, so that no other waits for it. It has passed on all
+// its hits.
 func (t *Reader) Part() { t.from.Out.order.Part(&t.stream) }
 
-// emit turns a record into a hit, or leaves that to who takes blocks of them.
+// emit turns a record into a hit for the sink, or adds it to a block for a BlockSink.
 func (t *Reader) emit(r *ring.Record) error {
 	p := t.recentProbe(r.ID)
 	if p == nil {
@@ -177,7 +174,7 @@ func (t *Reader) emit(r *ring.Record) error {
 		t.collect(p, r)
 		return nil
 	}
-	t.giveBlock() // those that came before it
+	t.giveBlock() // the hits before this one
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	if p.Deliver == nil && (out.full || out.sink == nil) {
@@ -215,13 +212,13 @@ func (t *Reader) emit(r *ring.Record) error {
 	return nil
 }
 
-// whose tells of which thread a record is, by the numbers of this side, and its name.
+// whose returns the process and thread of a record, with the numbers of kprobe's namespace, and the thread's name.
 func (t *Reader) whose(r *ring.Record) (pid, tid int, comm string) {
 	tid = t.Numbers.Outside(r.TID)
 	return t.Owners.Of(tid, t.from.Pid), tid, t.recent.names.At(uint32(tid), uint64(r.Time))
 }
 
-// times converts the time stamps that detours leave in values.
+// times converts the time stamps that detours have recorded as values to nanoseconds.
 func (t *Reader) times(p *Probe, data []byte) []byte {
 	cal := t.Rings.Calibration()
 	if len(p.Times) == 0 || cal == nil {
@@ -237,8 +234,8 @@ func (t *Reader) times(p *Probe, data []byte) []byte {
 	return t.vals
 }
 
-// polled runs after each look at the rings: it gives the sink what no older hit of any
-// process can follow.
+// polled runs after each look at the rings. It passes to the sink all hits that no older hit of any process can
+// follow.
 func (t *Reader) polled() {
 	given := t.Rings.Given()
 	if cal := t.Rings.Calibration(); cal != nil && given > 0 {
@@ -250,8 +247,7 @@ func (t *Reader) polled() {
 	t.from.Looked()
 }
 
-// Given is a time stamp before which every hit that was recorded then is with the sink
-// (ring.Reader.Settled). Any goroutine may call it.
+// Given is the time stamp up to which the sink has all hits (ring.Reader.Settled). Any goroutine may call it.
 func (t *Reader) Given() uint64 {
 	given := t.Rings.Settled()
 	if at := t.stream.Queued(); at != 0 {
@@ -260,8 +256,8 @@ func (t *Reader) Given() uint64 {
 	return given
 }
 
-// tick has other terminals see the hits of a reader that is kept by the sink, and be
-// answered.
+// tick does the work of a look for a reader whose sink is slow: other terminals see its counters, and their
+// requests are answered.
 func (t *Reader) tick() {
 	t.Rings.LookStale()
 	t.from.Looked()

@@ -2,12 +2,11 @@ package feed
 
 import "kprobe/probe/threads"
 
-// What hits are asked again and again
+// Caches for hits
 //
-// Most hits come one behind the other from few probes and few threads, and a reader
-// that follows ten million of them a second has no time for locks and maps. So it
-// remembers the probes and the threads' names that it met last. It asks anew when
-// probes went (Reader.Changed) or names were noted since then.
+// Most consecutive hits are of few probes and few threads. A reader that follows ten million of them a
+// second has no time for locks and maps. So it caches the probes and the threads' names that it has
+// used last. It looks them up again after probes were removed (Reader.Changed) or names were noted.
 
 // recent belongs to the goroutine that reads.
 type recent struct {
@@ -21,7 +20,7 @@ type recentProbe struct {
 	changes uint64
 }
 
-// recentProbe is the probe of a number.
+// recentProbe finds a probe by its number, by the cache; nil if there is none.
 func (t *Reader) recentProbe(id uint32) *Probe {
 	r := &t.recent.probes[id%uint32(len(t.recent.probes))]
 	changes := t.changes.Load()

@@ -8,16 +8,15 @@ import (
 	"kprobe/symbols/unwind"
 )
 
-// stackWalk is what a reader needs to work out stacks. It belongs to the goroutine
-// that reads.
+// stackWalk is what a reader needs to unwind stacks. It belongs to the goroutine that reads.
 type stackWalk struct {
 	walker *symbols.Walker
 	mem    unwind.Stack
 	frames []symbols.StackFrame
-	time   uint64 // of the hit, in ns of CLOCK_MONOTONIC
+	time   uint64 // the hit's time, in ns of CLOCK_MONOTONIC
 }
 
-// stack works out the stack of a hit, whose registers are those at pc.
+// stack unwinds the stack of a hit, from the copy in its record. pc is the hit's instruction pointer.
 func (t *Reader) stack(p *Probe, h *results.Hit, data []byte, pc symbols.Addr) {
 	if p.Event.Return {
 		pc = h.RetIP
@@ -42,13 +41,13 @@ func (t *Reader) stack(p *Probe, h *results.Hit, data []byte, pc symbols.Addr) {
 	h.Stack = w.frames
 }
 
-// Trampolines remembers the return trampolines that were laid into return slots, the last
-// maxLanded of them: those of calls that are over when a record is read, too.
+// Trampolines has the last maxLanded return trampolines that were written to slots. This includes those of calls
+// that have returned since, because a record may be read later.
 type Trampolines struct {
 	mu     sync.Mutex
 	first  symbols.Addr // of the return trampolines
 	end    symbols.Addr // behind the last
-	landed []Landed     // a ring
+	landed []Landed     // used as a ring
 	next   int
 	hidden [][2]symbols.Addr // code of return probes with return trampolines of their own
 }
@@ -61,11 +60,11 @@ type Landed struct {
 	Ret  symbols.Addr // what the slot held
 }
 
-// maxLanded calls take over 100 ms, at a stop for each.
+// maxLanded bounds the list. So many calls take more than 100 ms, because each costs a stop.
 const maxLanded = 4096
 
-// Note remembers that one of the return trampolines from first to end was laid. Any
-// goroutine may call it.
+// Note notes that one of the return trampolines from first to end was written to a slot. Any goroutine may call
+// it.
 func (l *Trampolines) Note(first, end symbols.Addr, one Landed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,16 +77,16 @@ func (l *Trampolines) Note(first, end symbols.Addr, one Landed) {
 	l.next = (l.next + 1) % maxLanded
 }
 
-// Hide notes the code of a return probe that follows calls by return trampolines: it was
-// armed before the session recorded stacks, and who has called is not known.
+// Hide notes the code of a return probe with return trampolines of its own, which was armed before the session
+// recorded stacks. The callers behind such a return trampoline are not known.
 func (l *Trampolines) Hide(from, to symbols.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hidden = append(l.hidden, [2]symbols.Addr{from, to})
 }
 
-// behind is what a return address in a slot stood for at a time: itself if it
-// is no return trampoline, 0 if nobody knows.
+// behind is the program's return address for an address that a slot had at a given time: ra itself if it is no
+// return trampoline; 0 if it isn't known.
 func (l *Trampolines) behind(ra, slot symbols.Addr, time uint64) symbols.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -128,16 +128,20 @@ func (s Set) from(look func(*ring.View, ring.Swaps)) error {
 // held takes what the rings hold. Records that are just being written are waited for, a
 // moment.
 func (s Set) held(ctx context.Context) ([]record, error) {
+	var timeless []record // have no time stamp
 	for pause := 100 * time.Microsecond; pause < 10*time.Millisecond && !s.dead(); pause *= 2 {
-		if _, err := s.take(0, true); err != nil {
+		list, err := s.take(0, true)
+		if err != nil {
 			return nil, err
 		}
+		timeless = append(timeless, list...)
 		if !s.waiting() || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(pause)
 	}
-	return s.take(^uint64(0), false)
+	list, err := s.take(^uint64(0), false)
+	return append(timeless, list...), err
 }
 
 // young leaves out what is older than that: than now, or, where nothing comes any more,

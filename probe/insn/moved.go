@@ -18,6 +18,9 @@ type Options struct {
 	// NoJumpBack omits the jump to the following instruction: what is appended to the Code
 	// runs next.
 	NoJumpBack bool
+	// Lead has addresses outside of the code that are left for others: a direct branch to one,
+	// or the jump back to it, goes to the other. nil: none is.
+	Lead map[uint64]uint64
 }
 
 // Moved is code that does, at another address, what the original instructions

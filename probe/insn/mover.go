@@ -96,7 +96,7 @@ func (m *mover) literals() {
 func (m *mover) target() (uint64, error) {
 	t, _ := m.cur.Target(m.cur.at, m.cur.code)
 	if t <= m.window.from || t >= m.window.from+uint64(len(m.window.code)) {
-		return t, nil
+		return m.lead(t), nil
 	}
 	for k, p := range m.window.insts {
 		if p.at == t {
@@ -105,6 +105,14 @@ func (m *mover) target() (uint64, error) {
 		}
 	}
 	return 0, m.refuse("it branches between two instructions that are moved with it")
+}
+
+// lead is where a branch to an address outside of the window goes.
+func (m *mover) lead(to uint64) uint64 {
+	if other, ok := m.opts.Lead[to]; ok {
+		return other
+	}
+	return to
 }
 
 // prefixed emits the prefixes of the current instruction that mean something to

@@ -110,7 +110,7 @@ func (m *mover) all() error {
 	if m.falls {
 		m.point(After, 0)
 		if !m.opts.NoJumpBack {
-			m.jump(m.cur.next())
+			m.jump(m.lead(m.cur.next()))
 		}
 	}
 	m.literals()

@@ -17,19 +17,21 @@ func TestRelocateBytes(t *testing.T) {
 		opts       Options
 		want       string
 	}{
-		{"plain", "4889e5", near, Options{}, "4889e5 e9fbffefff"},                                      // mov; jmp 0x400003
-		{"plain far", "4889e5", far, Options{}, "4889e5 ff2500000000 0300400000000000"},                // mov; jmp [rip]
-		{"plain, chained", "4889e5", near, Options{NoJumpBack: true}, "4889e5"},                        // mov
-		{"endbr64", "f30f1efa", near, Options{NoJumpBack: true}, "f30f1efa"},                           // as it is
-		{"ret", "c3", near, Options{}, "c3"},                                                           // as it is
-		{"rip", "488b0500010000", near, Options{NoJumpBack: true}, "488b050001f0ff"},                   // mov rax,[rip-0xfff00]
-		{"lea far", "4c8d0d00010000", far, Options{NoJumpBack: true}, "49b9 0701400000000000"},         // movabs r9
-		{"jmp short", "eb10", near, Options{}, "e90d00f0ff"},                                           // jmp rel32
-		{"jmp to itself", "ebfe", near, Options{}, "e9fbffefff"},                                       // to the site
-		{"jcc short", "7410", near, Options{NoJumpBack: true}, "0f840c00f0ff"},                         // je rel32
-		{"jcc far", "7410", far, Options{NoJumpBack: true}, "750e ff2500000000 1200400000000000"},      // jne +14; jmp
-		{"loop", "e210", near, Options{NoJumpBack: true}, "e202 eb05 e90900f0ff"},                      // loop +2; jmp +5; jmp
-		{"jecxz keeps 67", "67e310", near, Options{NoJumpBack: true}, "67e302 eb05 e90900f0ff"},        // jecxz +2 …
+		{"plain", "4889e5", near, Options{}, "4889e5 e9fbffefff"},                                                          // mov; jmp 0x400003
+		{"plain far", "4889e5", far, Options{}, "4889e5 ff2500000000 0300400000000000"},                                    // mov; jmp [rip]
+		{"plain, chained", "4889e5", near, Options{NoJumpBack: true}, "4889e5"},                                            // mov
+		{"endbr64", "f30f1efa", near, Options{NoJumpBack: true}, "f30f1efa"},                                               // as it is
+		{"ret", "c3", near, Options{}, "c3"},                                                                               // as it is
+		{"rip", "488b0500010000", near, Options{NoJumpBack: true}, "488b050001f0ff"},                                       // mov rax,[rip-0xfff00]
+		{"lea far", "4c8d0d00010000", far, Options{NoJumpBack: true}, "49b9 0701400000000000"},                             // movabs r9
+		{"jmp short", "eb10", near, Options{}, "e90d00f0ff"},                                                               // jmp rel32
+		{"jmp to itself", "ebfe", near, Options{}, "e9fbffefff"},                                                           // to the site
+		{"jcc short", "7410", near, Options{NoJumpBack: true}, "0f840c00f0ff"},                                             // je rel32
+		{"jcc far", "7410", far, Options{NoJumpBack: true}, "750e ff2500000000 1200400000000000"},                          // jne +14; jmp
+		{"loop", "e210", near, Options{NoJumpBack: true}, "e202 eb05 e90900f0ff"},                                          // loop +2; jmp +5; jmp
+		{"jecxz keeps 67", "67e310", near, Options{NoJumpBack: true}, "67e302 eb05 e90900f0ff"},                            // jecxz +2 …
+		{"jcc, led", "7410", near, Options{NoJumpBack: true, Lead: map[uint64]uint64{0x400012: 0x500100}}, "0f84fa000000"}, // je there
+		{"jump back, led", "90", near, Options{Lead: map[uint64]uint64{0x400001: 0x500100}}, "90 e9fa000000"},
 		{"call", "e800010000", near, Options{}, "ff3505000000 e9fa00f0ff 0500400000000000"},            // push [rip+5]; jmp; .quad
 		{"call kept", "e800010000", near, Options{KeepCall: true, NoJumpBack: true}, "e80001f0ff"},     // call
 		{"call register", "ffd0", near, Options{}, "ff3502000000 ffe0 0200400000000000"},               // push; jmp rax

@@ -107,7 +107,7 @@ func (p *Peer) open() (box memory.Window, layout *ring.Layout, closeBox func(), 
 
 // unanswered is the error of a kprobe that does not answer.
 func (p *Peer) unanswered() error {
-	return fmt.Errorf("kprobe, process %d, traces process %d: %w; if it was stopped, kill -CONT %d lets it go on",
+	return fmt.Errorf("kprobe, process %d, traces process %d: %w; if it was stopped, kill -CONT %d continues it",
 		p.Tracer, p.PID, ErrNoAnswer, p.Tracer)
 }
 
@@ -131,7 +131,7 @@ func (p *Peer) Lock(ctx context.Context) (unlock func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("others are asking kprobe, process %d, all the time: %w", p.Tracer, ErrNoAnswer)
+			return nil, fmt.Errorf("kprobe, process %d, is busy with requests of others: %w", p.Tracer, ErrNoAnswer)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

@@ -56,7 +56,7 @@ func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, 
 		return nil, fmt.Errorf("create the memory file: %w", err)
 	}
 	defer spare.release()
-	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC)
+	fd, err := p.SyscallString(ctx, nil, unix.SYS_MEMFD_CREATE, ring.MemfdName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	var here *fs.PathError // a file of /proc that kprobe couldn't open
 	if errors.Is(err, unix.EMFILE) && !errors.As(err, &here) {
 		return nil, fmt.Errorf("create the memory file: process %d has as many files open as it may: %w; prlimit --pid %[1]d --nofile=N raises its limit", p.PID(), err)
@@ -71,6 +71,10 @@ func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, 
 	defer f.Close()
 	if err := f.Truncate(layout.Code.Off); err != nil {
 		return nil, errors.Join(fmt.Errorf("size the memory file: %w", err), closeIn(ctx, p, fd, spare))
+	}
+	// Whoever can open it could raise SIGBUS in both processes otherwise.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL); err != nil {
+		return nil, errors.Join(fmt.Errorf("fix the size of the memory file: %w", err), closeIn(ctx, p, fd, spare))
 	}
 	return mapped(ctx, p, layout, f, fd, spare)
 }

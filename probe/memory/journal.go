@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -151,6 +152,15 @@ func (j *Journal) site(s *ring.Site) (int, error) {
 	j.put(j.file.Layout.Site(n), b)
 	j.counts()
 	return n, nil
+}
+
+// Trim forgets the free entries behind the last one that is in use.
+func (j *Journal) Trim() {
+	slices.Sort(j.free)
+	for n := len(j.free); n > 0 && j.free[n-1] == j.next-1; n = len(j.free) {
+		j.free, j.next = j.free[:n-1], j.next-1
+	}
+	j.counts()
 }
 
 // Remove forgets a site that was restored.

@@ -45,7 +45,7 @@ var errNotInMemory = errors.New("its file system is not in memory, and the progr
 func Keep(name string, layout *ring.Layout) (f *os.File, err error) {
 	f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return nil, &KeepError{name, errors.New("it is there already: name another, or remove it")}
+		return nil, &KeepError{name, errors.New("it exists already: name another file, or remove it")}
 	}
 	if err != nil {
 		return nil, &KeepError{name, err}

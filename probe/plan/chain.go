@@ -27,7 +27,7 @@ type link struct {
 func (t *try) chain() *Patch {
 	links, ok := t.links()
 	if !ok {
-		return t.fail("the instructions behind it can't have jumps of the same bytes")
+		return t.fail("the instructions after it can't share bytes with its jump")
 	}
 	for _, traps := range []ByteSet{int3Only(), Traps()} {
 		if p := t.linked(links, traps); p != nil {

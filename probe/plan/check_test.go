@@ -19,7 +19,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 	if !bytes.Equal(p.Displaced, orig(p.At, len(p.Displaced))) {
 		bad("displaces %x", p.Displaced)
 	}
-	if (p.Why == "") != (p.Tactic == Nop || p.Tactic == Single) {
+	if gives := len(p.Sites) == 0; (p.Why == "") != (!gives && (p.Tactic == Nop || p.Tactic == Single)) {
 		bad("why %q", p.Why)
 	}
 	if p.Tactic == Refused {
@@ -69,8 +69,10 @@ func check(t testing.TB, f *Func, p *Patch) {
 	}
 	read := func(at uint64) byte {
 		for q := p.Island; q != nil; q = q.Island {
-			if at-q.At < uint64(len(q.Writes[0].Bytes)) {
-				return q.Writes[0].Bytes[at-q.At]
+			for _, w := range q.Writes {
+				if at-w.At < uint64(len(w.Bytes)) {
+					return w.Bytes[at-w.At]
+				}
 			}
 		}
 		if b, ok := mem[at]; ok {
@@ -85,6 +87,9 @@ func check(t testing.TB, f *Func, p *Patch) {
 		return
 	}
 	to, end := follow(read, p.At)
+	if p.GuardsStart() && read(p.At) == p.Guards[0].Byte {
+		to, end = p.Detour, p.At+1
+	}
 	if to != p.Detour {
 		bad("jumps to %#x, the detour is at %#x", to, p.Detour)
 	}
@@ -97,7 +102,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 		if !inJump && p.Tactic != ShortJump {
 			bad("writes at %#x outside of its lock", at)
 		}
-		if o != off && f.target(o) {
+		if o != off && f.target(o) && (p.Tactic != Bypass || f.start+uint64(o) != p.Sites[0]) {
 			bad("writes under the branch target %#x", at)
 		}
 	}
@@ -112,13 +117,37 @@ func check(t testing.TB, f *Func, p *Patch) {
 			bad("boundary %d holds %#x, guards %v", s, b, p.Guards)
 		}
 	}
-	if len(p.Guards) != 0 && p.Tactic != Window && p.Tactic != TailPad && p.Tactic != ShortJump {
+	if p.Tactic == Bypass {
+		checkBypass(t, f, p, p.Sites[0])
+	}
+	if len(p.Guards) != 0 && p.Tactic != Window && p.Tactic != TailPad && p.Tactic != ShortJump && p.Tactic != Bypass {
 		bad("guards %v", p.Guards)
 	}
 	// Only windows touch more than the instruction itself.
 	if p.Tactic == Pun || p.Tactic == Single || p.Tactic == Nop {
 		if len(p.starts()) != 1 || int(p.Writes[0].At-p.At)+len(p.Writes[0].Bytes) > len(p.Displaced) {
 			bad("writes %v over %d bytes", p.Writes, len(p.Displaced))
+		}
+	}
+}
+
+// checkBypass: every way to the site goes through the copies of a patch and its islands.
+func checkBypass(t testing.TB, f *Func, p *Patch, site uint64) {
+	t.Helper()
+	displaced := func(at uint64) bool {
+		for q := p; q != nil; q = q.Island {
+			if q.displaces(at) {
+				return true
+			}
+		}
+		return false
+	}
+	for k, i := range f.insts {
+		at := f.start + uint64(i.off)
+		in, code := f.whole(i)
+		to, ok := in.Target(at, code)
+		if (ok && to == site || at+uint64(i.Len) == site && !i.Is(insn.Stops) && f.reaches(k)) && !displaced(at) {
+			t.Errorf("the instruction at %#x leads to the guard at %#x", at, site)
 		}
 	}
 }

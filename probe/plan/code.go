@@ -31,6 +31,7 @@ type Func struct {
 	unknown  bool   // has one of whose targets none is known
 	entries  []int  // offsets at which functions start
 	switches []int  // offsets that jump tables of known length name
+	tabled   []int  // offsets that jump tables name
 	tails    []pad  // what lies between each function and the next
 	pads     []pad
 	reached  []bool // see reaches; nil until it is asked for
@@ -109,6 +110,7 @@ func (f *Func) add(s *insn.Function) {
 		resolved[t.Jump] = t.Bounded
 		for _, to := range t.Targets {
 			f.targets = append(f.targets, int(to-f.start))
+			f.tabled = append(f.tabled, int(to-f.start))
 			if t.Bounded {
 				f.switches = append(f.switches, int(to-f.start))
 			}

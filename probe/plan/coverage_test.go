@@ -14,7 +14,7 @@ import (
 // tally counts tactics, and the reasons of those that trap.
 type tally struct {
 	n      int
-	tactic [ShortJump + 1]int
+	tactic [Bypass + 1]int
 	why    map[string]int
 }
 

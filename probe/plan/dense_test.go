@@ -63,8 +63,11 @@ func (x *text) verify(t *testing.T, armed map[*Patch]bool) {
 			continue
 		}
 		for q := p; q != nil; q = q.Island {
-			if to, _ := follow(x.read, q.At); to != q.Detour {
+			if to, _ := follow(x.read, q.At); to != q.Detour && !q.GuardsStart() {
 				t.Errorf("%#x, %v: leads to %#x, not to %#x", q.At, q.Tactic, to, q.Detour)
+			}
+			if q.Tactic == Bypass {
+				checkBypass(t, x.f, p, q.Sites[0])
 			}
 			for _, g := range q.Guards {
 				if x.read(g.At) != g.Byte || !Traps().Has(g.Byte) {
@@ -180,7 +183,7 @@ func TestDenseSets(t *testing.T) {
 		}
 	}
 	t.Logf("%v, %d holes", tactics, islands)
-	for _, want := range []Tactic{Breakpoint, Single, Window, Pun, ShortJump} {
+	for _, want := range []Tactic{Breakpoint, Single, Window, Pun, ShortJump, Bypass} {
 		if tactics[want] == 0 {
 			t.Errorf("none of the patches is a %v", want)
 		}

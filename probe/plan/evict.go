@@ -23,7 +23,7 @@ func (t *try) evict() *Patch {
 	}
 	first := f.index(f.start + uint64(from))
 	if first < 0 {
-		return t.fail("nothing that could give way is behind it")
+		return t.fail("no instruction after it could give way")
 	}
 	last, ok := t.movable(first, from+JumpLen, -1)
 	end := 0
@@ -32,7 +32,7 @@ func (t *try) evict() *Patch {
 		ok = end <= t.limit && t.claim(pad{from, end})
 	}
 	if !ok {
-		return t.fail("what is behind it can't give way")
+		return t.fail("the instructions after it can't give way")
 	}
 	for k := t.k; k >= 0; k-- {
 		i := f.insts[k]

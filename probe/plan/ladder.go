@@ -27,6 +27,14 @@ type try struct {
 	sites []pad  // instructions that are probed, in order
 	rest  []Site // from the one that is planned on
 	why   []string
+	// done are the patches before this one. tied says which of them become islands of it.
+	done []*Patch
+	tied []int
+	// led is the offset of an instruction to which no branch will lead any more; 0: there is
+	// none.
+	led int
+	// punsLate says that puns are tried after windows that start before the site.
+	punsLate bool
 }
 
 func (t *try) fail(format string, args ...any) *Patch {
@@ -36,11 +44,14 @@ func (t *try) fail(format string, args ...any) *Patch {
 
 // best tries the tactics in order and takes the first that works.
 func (t *try) best() *Patch {
-	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict, t.chain}
-	if t.f.indirect && t.at > 0 {
+	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict, t.chain, t.bypass}
+	switch {
+	case t.punsLate:
+		rungs = []func() *Patch{t.single, t.window, t.tail, t.back, t.pun, t.short, t.evict, t.chain, t.bypass}
+	case t.f.indirect && t.at > 0:
 		// Nothing computes an address near a function's start; elsewhere an
 		// unknown jump table may lead into a window again and again.
-		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short, t.evict, t.chain}
+		rungs = []func() *Patch{t.single, t.pun, t.window, t.tail, t.back, t.short, t.evict, t.chain, t.bypass}
 	}
 	for _, rung := range rungs {
 		if p := rung(); p != nil {
@@ -94,7 +105,7 @@ func (t *try) beyond(end int) bool { return t.at < t.hard && end > t.hard }
 // place finds room for the detour of a jump that ends at a given offset.
 func (t *try) place(p *Patch, end int, rel [4]ByteSet) bool {
 	if why := refusal(p.Displaced, p.At); why != "" {
-		t.fail("what it covers can't be moved: %s", why)
+		t.fail("the instructions under the jump can't be moved: %s", why)
 		return false
 	}
 	w := Want{Size: t.room, Base: t.f.start + uint64(end), Rel: rel, Near: p.At}
@@ -200,7 +211,7 @@ func (t *try) tail() *Patch {
 			return t.guarded(TailPad, k, end)
 		}
 	}
-	return t.fail("no padding behind the last instruction")
+	return t.fail("no padding after the last instruction")
 }
 
 // claim reports whether the bytes are free: no other patch and no probe needs them.
@@ -221,7 +232,7 @@ func (t *try) back() *Patch {
 	f := t.f
 	here := f.insts[t.k]
 	if f.target(here.off) {
-		return t.fail("a branch leads to it, so the instructions before can't be taken along")
+		return t.fail("a branch leads to it, so a jump can't begin before it")
 	}
 	room := 0 // padding behind it
 	for _, p := range f.pads {
@@ -233,7 +244,7 @@ func (t *try) back() *Patch {
 		i := f.insts[k]
 		switch n := here.end() - i.off; {
 		case i.end() != f.insts[k+1].off, i.off < t.low, i.Is(insn.Stops), i.Flags.Any(insn.Call | insn.CET), i.Refusal() != "":
-			return t.fail("the instructions before it can't be taken along")
+			return t.fail("the instructions before it can't be moved with it")
 		case n >= JumpLen:
 			b := *t
 			b.k, b.at = k, i.off
@@ -255,7 +266,7 @@ func (t *try) back() *Patch {
 			return t.fail("a branch leads to the instruction before it")
 		}
 	}
-	return t.fail("nothing is before it")
+	return t.fail("no instruction is before it")
 }
 
 // guardBehind guards the boundaries, up to that of the k-th instruction with the probe, that
@@ -278,8 +289,8 @@ func (t *try) guarded(tactic Tactic, k, end int) *Patch {
 	if t.beyond(max(end, t.at+JumpLen)) {
 		return t.fail("the bytes from +%#x on are another probe's", t.hard)
 	}
-	if off, ok := f.targetIn(t.at+1, t.at+JumpLen); ok {
-		return t.fail("a branch leads under the jump, to +%#x", off)
+	if off, ok := f.targetIn(t.at+1, t.at+JumpLen); ok && off != t.led {
+		return t.fail("a branch leads to bytes under the jump, at +%#x", off)
 	}
 	if f.splits(t.at, end) {
 		return t.fail("a branch leads between two instructions")
@@ -353,7 +364,7 @@ func (t *try) pun() *Patch {
 		return patch
 	}
 	if !tried {
-		return t.fail("the next probe is too near for a punned jump")
+		return t.fail("the next probe is too close for a jump")
 	}
 	return t.fail("no free address that the following bytes lead to")
 }

@@ -66,8 +66,17 @@ func TestSeveralSites(t *testing.T) {
 			name: "not where a handler runs", code: "7e 02 76 01 c3 31 c0 c3 66 90",
 			sites: []Site{{Addr: base + 4}, {Addr: base + 7, Trap: true}},
 			want: []string{
-				"breakpoint at +0x4 [+0x4: cc] moves 1 locks 1 for +0x4",
+				"bypass at +0x0 [+0x0: e900cc00cc] moves 5 locks 5 guard +0x2=cc guard +0x4=cc for +0x4",
 				"breakpoint at +0x7 [+0x7: cc] moves 1 locks 1 for +0x7",
+			},
+		},
+		{
+			// The branch at +2 gives way; the guard has what comes by other ways.
+			name: "a return that has no room", code: "31 c0 75 07 89 c8 e9 00 10 00 00 c3 48 89 c8 48 01 c8 c3",
+			sites: []Site{{Addr: base + 0xb}, {Addr: base + 0xc}},
+			want: []string{
+				"bypass at +0xb [+0xb: cc] moves 1 locks 1 guard +0xb=cc for +0xb over guarded window at +0x2 [+0x2: e900cc00cc] moves 9 locks 9 guard +0x4=cc guard +0x6=cc for ",
+				"guarded window at +0xc [+0xc: e90000cc00] moves 6 locks 6 guard +0xf=cc for +0xc",
 			},
 		},
 		{

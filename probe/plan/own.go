@@ -68,7 +68,7 @@ func (p *Patch) LongJump() uint64 {
 	switch {
 	case p.Tactic != ShortJump:
 		return 0
-	case p.Island != nil:
+	case len(p.Writes) == 1:
 		w := p.Island.Writes[0]
 		return w.At + uint64(len(w.Bytes)) - JumpLen
 	}

@@ -48,13 +48,16 @@ const (
 	ShortJump
 	// DebugRegister is not a patch: the processor watches memory.
 	DebugRegister
+	// Bypass is a guard at the instruction, to which nothing leads any more: the branches
+	// that led to it are in islands, whose copies lead to the detour.
+	Bypass
 )
 
 // String returns the tactic in words.
 func (t Tactic) String() string {
 	names := [...]string{
 		"refused", "breakpoint", "no-op pad", "single instruction", "guarded window", "punned jump", "tail and padding", "short jump",
-		"debug register",
+		"debug register", "bypass",
 	}
 	if int(t) < len(names) {
 		return names[t]
@@ -63,7 +66,7 @@ func (t Tactic) String() string {
 }
 
 // Jump reports whether hits take no trap.
-func (t Tactic) Jump() bool { return t >= Nop && t <= ShortJump }
+func (t Tactic) Jump() bool { return t >= Nop && t <= ShortJump || t == Bypass }
 
 // JumpLen is the length of a jump with a 32-bit displacement (E9).
 const JumpLen = 5
@@ -123,7 +126,8 @@ type Patch struct {
 	// Window that serves no site: its one Write is a jump to a plain copy at Island.Detour,
 	// followed by the long jump to Detour. For other tactics its first bytes are the last
 	// of the patch's own jump; it serves the sites that it covers, if there are any, and
-	// may have an island of its own. It is armed before the patch and disarmed after it.
+	// may have an island of its own. For a Bypass it has the branches that led to the site,
+	// and may serve other sites. It is armed before the patch and disarmed after it.
 	Island *Patch
 	// Lock is the end of the bytes, from At on, that must stay as they are while the patch
 	// is in place, written or not.

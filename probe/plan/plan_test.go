@@ -93,7 +93,7 @@ func TestTactics(t *testing.T) {
 		},
 		{
 			name: "a branch under the jump", code: "31 c0 ff c0 eb fc c3", after: nops,
-			want: "punned jump at +0x0 [+0x0: e900] moves 2 locks 5 for +0x0", why: "a branch leads under the jump, to +0x2",
+			want: "punned jump at +0x0 [+0x0: e900] moves 2 locks 5 for +0x0", why: "a branch leads to bytes under the jump, at +0x2",
 		},
 		{
 			name: "a branch into a long instruction", code: "f0 48 0f b1 0d 00 10 00 00 75 f6 c3", after: nops,
@@ -155,12 +155,12 @@ func TestTactics(t *testing.T) {
 			// What nothing leads to may be data.
 			name: "nothing that is known to be code gives way", code: "c3 b8 01 00 00 00 eb f9", after: "48 89 c3 c3",
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
-			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "what is behind it can't give way",
+			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "the instructions after it can't give way",
 		},
 		{
 			name: "nor what a branch leads into", code: "c3 b8 01 00 00 00 eb f9", known: []uint64{base + 1, base + 3}, after: "48 89 c3 c3",
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
-			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "what is behind it can't give way",
+			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "the instructions after it can't give way",
 		},
 		{
 			// The return, the two bytes of padding that are nobody's, and the instruction before.
@@ -201,7 +201,7 @@ func TestTactics(t *testing.T) {
 		{
 			name: "a target known from outside", code: "53 48 89 fb 48 89 de c3", known: []uint64{base + 1}, after: nops,
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
-			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "a branch leads under the jump, to +0x1",
+			want: "breakpoint at +0x0 [+0x0: cc] moves 1 locks 1 for +0x0", why: "a branch leads to bytes under the jump, at +0x1",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

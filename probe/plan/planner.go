@@ -27,6 +27,33 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 	if err != nil {
 		return nil, err
 	}
+	out := f.plan(sites, reach, taken, false)
+	traps := untaken(out, sites)
+	if traps == 0 || len(sites) == 1 {
+		return out, nil
+	}
+	// A pun leaves the instructions before it alone, but the next site may need bytes that it locks.
+	again := f.plan(sites, reach, taken, true)
+	if untaken(again, sites) < traps {
+		out, again = again, out
+	}
+	drop(reach, again)
+	return out, nil
+}
+
+// untaken is the number of patches that are breakpoints although a jump was wanted.
+func untaken(list []*Patch, sites []Site) (n int) {
+	for _, p := range list {
+		if p.Tactic == Breakpoint && !slices.ContainsFunc(sites, func(s Site) bool { return s.Addr == p.Sites[0] && s.Trap }) {
+			n++
+		}
+	}
+	return n
+}
+
+// plan plans sites, which are in order. punsLate says that puns are tried after what takes the
+// instructions before the site along.
+func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*Patch {
 	var used []pad
 	for _, r := range taken {
 		used = append(used, pad{int(int64(r.Lo - f.start)), int(int64(r.Hi - f.start))})
@@ -39,7 +66,8 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 	var out []*Patch
 	low := 0
 	for n := 0; n < len(sites); {
-		p := f.one(&try{f: f, reach: reach, used: &used, sites: probed, low: low}, sites[n:])
+		t := &try{f: f, reach: reach, used: &used, sites: probed, low: low, done: out, punsLate: punsLate}
+		p := f.one(t, sites[n:])
 		if p.Tactic != Refused {
 			low = int(max(p.End(), p.Lock) - f.start)
 			used = append(used, pad{int(p.At - f.start), low})
@@ -59,10 +87,11 @@ func Plan(f *Func, sites []Site, reach Reach, taken []Range) ([]*Patch, error) {
 				low = max(low, int(max(q.End(), q.Lock)-f.start))
 			}
 		}
-		out = append(out, p.pack())
+		p = p.pack()
+		out = append(p.tie(out, t.tied), p)
 		n = last
 	}
-	return out, nil
+	return out
 }
 
 // sorted returns the sites in order, one for each address.

@@ -48,12 +48,15 @@ func NewSpace(gaps []Range) *Space {
 	return s
 }
 
-// Mapped adds code memory that exists already, and of which the bytes up to used are taken.
-func (s *Space) Mapped(r Range, used uint64) {
+// Mapped adds code memory that exists already. taken are ranges that are in use, in order; parts of
+// them outside r don't count.
+func (s *Space) Mapped(r Range, taken []Range) {
 	s.Exclude(r)
-	c := &chunk{Range: r}
-	if used > r.Lo {
-		c.take(Range{r.Lo, min(used, r.Hi)})
+	c := &chunk{Range: r, used: make([]Range, 0, len(taken)+1)}
+	for _, u := range taken {
+		if u = (Range{max(u.Lo, r.Lo), min(u.Hi, r.Hi)}); u.Lo < u.Hi {
+			c.take(u)
+		}
 	}
 	s.insert(c)
 }

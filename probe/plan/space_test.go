@@ -139,9 +139,9 @@ func TestSpace(t *testing.T) {
 	gaps := []Range{{base - 1<<30, base - 1<<29}, {base + 1<<20 + 5, base + 1<<22}, {base + 1<<25, base + 1<<31}}
 	s := NewSpace(gaps)
 	old := Range{base + 1<<21, base + 1<<21 + 1<<16}
-	s.Mapped(old, old.Lo+100)
+	taken := []Range{{old.Lo - 100, old.Lo + 100}, {old.Lo + 5000, old.Lo + 5016}, {old.Hi - 8, old.Hi + 8}}
+	s.Mapped(old, taken)
 	mapped := []Range{old}
-	taken := []Range{{old.Lo, old.Lo + 100}}
 	for n := range 6000 {
 		w := Want{Size: 1 + rnd.IntN(300), Base: base + rnd.Uint64N(1<<20), Rel: free(), Near: base}
 		w.Lo, w.Hi = w.Base-1<<31, w.Base+1<<31-1

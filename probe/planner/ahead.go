@@ -10,18 +10,18 @@ import (
 	"kprobe/symbols"
 )
 
-// What a plan takes from files, the functions' code taken apart, is worked out on all
-// CPUs a little ahead of the planner, which is one, and let go behind it: the functions
-// of a large program together would take more memory than all the rest.
+// The planner needs the functions' decoded code. It runs on one CPU, so the others decode functions
+// a little ahead of it. Behind the planner the decoded code is released: that of all functions of a
+// large program would take more memory than everything else.
 
-// aheadOf is how many pieces of work are begun before they are asked for.
+// aheadOf is how many pieces of work are started before their results are needed.
 const aheadOf = 64
 
-// LetGoFrom is from how many places on functions are let go.
+// LetGoFrom is the number of places from which on decoded functions are released.
 const LetGoFrom = 4096
 
-// ahead has work done for 0 to n-1 on all CPUs. next gives the results in order and is
-// called at most n times; stop must be called in the end, and waits for those that work.
+// ahead calls work for 0 to n-1 on all CPUs. next returns the results in order, and may be called at
+// most n times. The caller must call stop, which waits for the goroutines.
 func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
 	type piece struct {
 		i    int
@@ -55,15 +55,14 @@ func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
 	return func() T { return <-<-inOrder }, func() { close(over); wg.Wait() }
 }
 
-// atStart reports whether a place is where a function starts that isn't Go's: there the
-// stack is a stack whatever the function does, and it needn't be decoded to be grouped.
+// atStart reports whether a place is the start of a function that isn't Go's. There %rsp is the stack
+// pointer whatever the function does, so group needs no decoded function.
 func atStart(w symbols.Site) bool {
 	return w.Addr == survey.Start(w) && w.Func.End > w.Func.Start && w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo()
 }
 
-// decodedAhead gives the functions of places, in the order of the places, as
-// functions.of does; those that it doesn't know are decoded ahead, but for those of
-// places atStart, whose instructions may be missing.
+// decodedAhead returns of, which is Functions.Of for the places in order. Functions that are not
+// decoded yet are decoded ahead. The functions of places atStart may have no instructions.
 func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
 	type found struct {
 		f   *assess.Function
@@ -83,7 +82,7 @@ func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess
 		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		return found{f, err}
 	})
-	rest := list // which the workers don't look at
+	rest := list // the workers don't use rest
 	return func(w symbols.Site) (*assess.Function, error) {
 		start := survey.Start(w)
 		if f := fs[start]; atStart(w) && f != nil {
@@ -95,7 +94,7 @@ func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess
 			is := survey.Start(*rest[0]) == start
 			got := next()
 			if rest = rest[1:]; !is {
-				continue // nobody has asked for it
+				continue // of was never called for its places
 			}
 			if got.err != nil {
 				return nil, got.err
@@ -106,8 +105,8 @@ func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess
 	}, stop
 }
 
-// leavingAhead has all CPUs find out how the functions of places are left. known, which
-// is called with the places in order, has functions.leaving know it.
+// LeavingAhead finds out on all CPUs how the functions of places are left. After known was called for a
+// place, Functions.Leaving knows it. known must be called with the places in order.
 func (fs Functions) LeavingAhead(places []symbols.Site) (known func(symbols.Site), stop func()) {
 	var list []*symbols.Site
 	seen := make(map[symbols.Addr]bool, len(places))
@@ -118,12 +117,12 @@ func (fs Functions) LeavingAhead(places []symbols.Site) (known func(symbols.Site
 			list = append(list, w)
 		}
 	}
-	of := list // list is the caller's
+	of := list // known changes list
 	next, stop := ahead(len(of), func(i int) *assess.Function {
 		w := of[i]
 		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
 		if err != nil {
-			return nil // who asks is told
+			return nil // Functions.Leaving will return the error
 		}
 		f.Leaving()
 		f.Release()
@@ -147,12 +146,13 @@ type preparedFunction struct {
 	err  error
 }
 
-// preparedAhead gives what files tell of functions, in order.
+// preparedAhead returns next, which yields what the planner needs from files, for the functions of list
+// in order.
 func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]Request) (next func() preparedFunction, stop func()) {
 	type job struct {
-		f  *assess.Function // of which only what never changes is looked at, or a copy
+		f  *assess.Function // only its constant fields are read, unless it is a copy
 		at *symbols.Site
-		// loaded: f is a copy, whose instructions are at hand.
+		// loaded says that f is a copy that has its instructions.
 		loaded bool
 	}
 	jobs := make([]job, len(list))

@@ -27,12 +27,12 @@ import (
 // and those to which a jump of theirs may come back, or whose calls return by parts of code
 // that lie apart.
 
-// maxAlone is how many returns of a function are patched at most, where those are all
-// that is.
+// maxAlone is the largest number of returns that are patched in a function of which nothing else is
+// patched.
 const maxAlone = 16
 
-// countsMany notes whether a batch counts the returns of so many functions that each
-// needn't be noted.
+// countsMany notes whether a batch counts the returns of at least commonFrom functions, so that most
+// calls need no note.
 func (o *planner) countsMany(ws []Request) {
 	n := 0
 	for i := range ws {
@@ -44,18 +44,17 @@ func (o *planner) countsMany(ws []Request) {
 	o.ground.Exits.Wide = o.manyCounted
 }
 
-// countable reports whether any return of the probe's function may be a hit.
+// countable reports whether each return of the probe's function may count as a hit.
 func (o *planner) countable(p *Probe) bool { return p.Anywhere && !p.Limited }
 
-// mayBeAlone reports whether a function may be probed at its returns alone, as far as
-// its own instructions say.
+// mayBeAlone reports whether a function's own instructions allow it to be probed at its returns alone.
 func (o *planner) mayBeAlone(p *Probe, l *ExitWay) bool {
 	return o.manyCounted && o.countable(p) &&
 		(l.own && len(l.Exits) <= maxAlone || l.plain && detour.CanBeCommon(p.Program))
 }
 
-// findAlone finds the return probes that are counted where the functions return. Those
-// whose exits were to be probed for that only go by return trampolines otherwise.
+// findAlone decides which new return probes count their functions' returns without noting calls. Probes
+// that were to use exits only for this go by return trampolines if they can't.
 func (o *planner) findAlone(ps []*Probe) {
 	fresh := func(p *Probe) *ExitWay {
 		if x := o.course(p).ByExits; x != nil && x != p.ByExits {
@@ -76,7 +75,7 @@ func (o *planner) findAlone(ps []*Probe) {
 	if o.inCommon(ps) != nil {
 		return
 	}
-	for _, p := range ps { // nobody can note a call at a jump
+	for _, p := range ps { // without a common table no jump can note a call
 		if x := fresh(p); x != nil && x.Alone && !x.own {
 			x.Alone = false
 			o.setAlone(p, x)
@@ -84,7 +83,7 @@ func (o *planner) findAlone(ps []*Probe) {
 	}
 }
 
-// setAlone has the exits of a probe do what x.Alone says.
+// setAlone sets the exits of a probe according to x.Alone.
 func (o *planner) setAlone(p *Probe, x *ExitWay) {
 	for i := range x.Exits {
 		e := &x.Exits[i]
@@ -96,8 +95,8 @@ func (o *planner) setAlone(p *Probe, x *ExitWay) {
 	}
 }
 
-// patched are the requests of a function at which something is to be written: not the
-// entries whose exits are all that is needed.
+// patched selects from a function's requests those whose places are patched: all except entries of
+// probes that need only their exits.
 func (o *planner) patched(ws []Request) []Request {
 	skip := func(w Request) bool {
 		x := o.course(w.P).ByExits

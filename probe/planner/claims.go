@@ -11,12 +11,12 @@ import (
 	"kprobe/symbols"
 )
 
-// Whose bytes are whose: a jump may need bytes of its neighbours, and every byte
-// of the text has one owner.
+// Which patch owns which bytes: a jump may need bytes of its neighbours, and each byte of the text may
+// belong to one patch only.
 
-// dropConflicting gives up jumps that need bytes at which another function's probe
-// stands: that probe will change them, whatever its tactic. Within a function
-// the planner has seen to it.
+// dropConflicting gives up jumps that need bytes at which a probe of another function stands. That probe
+// will change them, whatever its tactic. Conflicts within a function don't occur: probe/plan avoids
+// them.
 func (o *planner) dropConflicting(patches []*Patch, ws, rest []Request) ([]*Patch, []Request) {
 	all := make([]symbols.Addr, 0, len(ws))
 	for _, w := range o.patched(ws) {
@@ -45,13 +45,12 @@ func (o *planner) dropConflicting(patches []*Patch, ws, rest []Request) ([]*Patc
 	return kept, rest
 }
 
-// taken lists the bytes near a function that belong to armed probes, and to
-// those planned just before, and what no jump may cover.
+// taken lists the bytes near a function that a new jump may not have: those of armed patches, of patches
+// that were planned before, of other probes' places, and of the program's restartable sequences.
 func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex[*Patch]) []plan.Range {
 	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
 	out := o.ground.Stands.Taken(lo, hi)
-	// Nor the places of probes that are still to be planned: entries need room
-	// for a jump.
+	// Places of probes that are not planned yet. Each entry needs room for a jump.
 	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}
 	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
 	for ; i < len(o.wanted) && o.wanted[i].Lo < uint64(hi); i++ {
@@ -59,7 +58,7 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex
 			out = append(out, r)
 		}
 	}
-	// Nor the program's own restartable sequences.
+	// The program's own restartable sequences.
 	out = append(out, survey.Sequences(m, f.Fn)...)
 	for _, p := range planned.Near(uint64(lo), uint64(hi)) {
 		if p.Plan.Owned(uint64(lo), uint64(hi)) {
@@ -70,7 +69,8 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex
 	return out
 }
 
-// wantedBytes lists the places of probes, in order.
+// wantedBytes lists the bytes that the probes' places need, in order of address: at least the
+// instruction, and room for a jump except at exits.
 func wantedBytes(groups map[*assess.Function][]Request) []plan.Range {
 	var out []plan.Range
 	for f, ws := range groups {

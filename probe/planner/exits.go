@@ -9,14 +9,13 @@ import (
 	"kprobe/symbols"
 )
 
-// exitRequest asks for a patch at an exit of the probe's function.
+// exitRequest makes the request for a patch at an exit of the probe's function.
 func exitRequest(p *Probe, x exits.Exit) Request {
 	return Request{Place: x.Place, P: p, Kind: Exit, Pop: x.Pop, Passing: x.Passing, Conditional: x.Conditional, Open: x.Open}
 }
 
-// OwnExits asks for a patch at each instruction by which a Go function is left. A
-// jump into another function leaves it too: its hit is recorded before that
-// function runs.
+// OwnExits makes a request for each instruction by which a Go function is left. A jump to another
+// function is one, too: its hit is recorded before that function runs.
 func OwnExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Probe) (out []Request, err error) {
 	list, err := x.Own(f, w)
 	for _, e := range list {
@@ -25,8 +24,8 @@ func OwnExits(x *exits.Finder, f *assess.Function, w symbols.Site, p *Probe) (ou
 	return out, err
 }
 
-// leavings asks for patches where the function of a return probe may return. The error
-// says why that isn't known.
+// leavings makes the requests for all places where the function of a return probe may return. The error
+// says why they aren't all known.
 func (o *planner) leavings(w Request) (*ExitWay, error) {
 	found, err := o.ground.Exits.Of(w.Site, w.P.Onward)
 	if err != nil {

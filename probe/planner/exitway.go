@@ -44,25 +44,27 @@ import (
 // breakpoints do, while the exits stay for calls that are active. An exit's patch becomes a
 // breakpoint that leads into the exit's detour, so that nothing changes but the cost.
 
-// ExitWay is a return probe of exits.
+// ExitWay is the Way of a return probe by exits.
 type ExitWay struct {
 	Probe *Probe
 	Exits []Request
 	Calls detour.Calls
-	// Anywhere says that any return which looks into the table in common may be one of its
-	// calls'. Noting is set where one of that table's functions ends in a jump of which
-	// only the program knows where it leads; Open says which jump, and why.
+	// Anywhere says that any return that looks into the common table may end one of its calls.
+	// Noting is the set of functions that note their calls there; it is nil unless a function of
+	// the table ends in a jump through a register or memory. Open names such a jump of the
+	// probe's own function, with the reason why it is one; "": there is none.
 	Anywhere bool
 	Noting   *detour.Noting
+	Landings *detour.Noting // return addresses with landings; nil where Noting is
 	Open     string
-	// own says that the function's own return instructions are all of its exits, plain that
-	// these and jumps to other functions are (exits.Exits). Alone says that each of its
-	// own is a hit by itself, and the entry isn't patched (alonereturns.go).
+	// own says that the function's only exits are its own return instructions. plain says that it
+	// has only these and jumps to other functions (exits.Exits). Alone says that each of its own
+	// returns is a hit by itself, and the entry isn't patched (alonereturns.go).
 	own, plain, Alone bool
 }
 
-// leavable says why a function whose calls can't return by return trampolines can't be
-// probed at its exits either; "" if it may be.
+// leavable is the reason why a function whose calls can't return by return trampolines can't be probed at
+// its exits either; "" if it may be.
 func leavable(w Request) string {
 	if w.P.GoABI || w.Site.Module.File.IsGo() {
 		return "Go's stacks move"
@@ -73,8 +75,8 @@ func leavable(w Request) string {
 	return exits.Patchable(w.Site.Func.Symbol.Name)
 }
 
-// fewExits is up to how many returns a function is probed at them though it could
-// go by return trampolines: a call costs less so, and each patch takes memory and time.
+// fewExits is the number of returns up to which a probe uses exits although it could use return
+// trampolines. A call costs less with exits, but each patch takes memory and time.
 const fewExits = 4
 
 func (l *ExitWay) Of() *Probe         { return l.Probe }
@@ -92,16 +94,16 @@ func (l *ExitWay) buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc)
 	return o.enterStage(st, ws, tail)
 }
 
-// PassesTo is the set of functions to which calls of a stage's probes pass on by a jump that
-// only the program knows; nil: none do, as more than the number of the calls is wanted.
-func (l *ExitWay) PassesTo(ws []Request) *detour.Noting {
+// PassesTo is what is known of where calls of a stage's probes go by a jump through a register or
+// memory. It is zero, and no calls pass on, if one of the probes does more than count.
+func (l *ExitWay) PassesTo(ws []Request) detour.Onward {
 	if slices.ContainsFunc(ws, func(w Request) bool { return !w.P.Anywhere }) {
-		return nil
+		return detour.Onward{}
 	}
-	return l.Noting
+	return detour.Onward{To: l.Noting, Back: l.Landings}
 }
 
-// places is how many places are patched for the probe.
+// places is the number of places that are patched for the probe.
 func (l *ExitWay) places() int {
 	if l.Alone {
 		return len(l.Exits)
@@ -115,9 +117,8 @@ func (l *ExitWay) cheap(w symbols.Site) bool {
 		!slices.ContainsFunc(l.Exits, func(e Request) bool { return !e.Within(w) })
 }
 
-// GiveUpExits makes the probe a breakpoint; when it is planned again it is judged
-// anew. One of a Go function stays what it is: the calls that are under way are
-// followed so.
+// GiveUpExits makes the probe a breakpoint. The next plan may choose another way, except for a Go
+// function: there breakpoints follow active calls, which a change back would lose.
 func (c *Course) GiveUpExits(goABI bool) {
 	c.ByExits, c.Analysed, c.Tactic = nil, goABI, plan.Breakpoint
 	if goABI {
@@ -127,16 +128,15 @@ func (c *Course) GiveUpExits(goABI bool) {
 	}
 }
 
-// maxShared is how many tables of calls may be looked into at one return, maxOwners
-// how many probes may have their calls there in one table.
+// maxShared is the largest number of tables that one return may look into. maxOwners is the largest
+// number of probes of common tables whose calls one return may have to distinguish.
 const (
 	maxShared = 16
 	maxOwners = 1024
 )
 
-// addExits adds the exits of a batch's return probes to the functions that are
-// to be planned. A probe of which one can't be a jump isn't one of exits: what then
-// stands for breakpoints is added to rest.
+// addExits adds the exits of a batch's return probes to the functions' requests. A probe with an exit
+// that can't be a jump doesn't use exits. The requests that become breakpoints then are added to rest.
 func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, rest []Request) []Request {
 	sharing, trapped := map[symbols.Addr]*sharers{}, o.trapped(rest)
 	failed := map[*Probe]bool{}
@@ -168,7 +168,7 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 				sharing[e.Site.Addr] = &sharers{}
 			}
 			sharing[e.Site.Addr].add(x, e)
-			// Without one of its patches the probe is given up (whole).
+			// If a function is missing here, the probe lacks a patch, and allOrNone gives it up.
 			if g, err := o.ground.Code.Leaving(e.Site); err == nil {
 				groups[g] = append(groups[g], e)
 			}
@@ -181,10 +181,10 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 	return append(rest, given...)
 }
 
-// sharers are the calls that are looked for at one return.
+// sharers says whose calls one return looks for.
 type sharers struct {
-	tables []uint64
-	owners int // of tables in common
+	tables []uint64 // addresses of tables
+	owners int      // number of probes of common tables that it must distinguish
 }
 
 func (s *sharers) fits(x *ExitWay, e Request) bool {
@@ -206,8 +206,7 @@ func (s *sharers) add(x *ExitWay, e Request) {
 	}
 }
 
-// tells reports whether a return must tell the probe's calls from others of the table in
-// common.
+// tells reports whether a return must distinguish the probe's calls from others in the common table.
 func (l *ExitWay) tells(e Request) bool {
 	return l.Calls.Common && !l.Anywhere && e.Passing == detour.NotPassing
 }

@@ -1,9 +1,8 @@
 package planner
 
-// dropOccupied gives up jumps where something else has patched what they would
-// cover: the probe's own instruction, which was proved, can still be a
-// breakpoint. It notes the bytes that the others replace. The error is that of who
-// should give up.
+// dropOccupied gives up jumps that would cover bytes which something else has patched. The probe's own
+// instruction was proved, so it can still have a breakpoint. For the other jumps it notes the bytes
+// that they replace. The error is that of Ground.Pause.
 func (o *planner) dropOccupied(patches []*Patch, rest []Request) ([]*Patch, []Request, error) {
 	kept := patches[:0]
 	for i, p := range patches {
@@ -20,7 +19,7 @@ func (o *planner) dropOccupied(patches []*Patch, rest []Request) ([]*Patch, []Re
 	return kept, rest, nil
 }
 
-// findBefore notes the bytes that a jump replaces, and its island before.
+// findBefore notes the bytes that a jump and its island replace.
 func (o *planner) findBefore(p *Patch) (err error) {
 	if p.Island != nil {
 		if err := o.findBefore(p.Island); err != nil {

@@ -16,16 +16,15 @@ import (
 // (probe/plan), and which get none. If a return probe must be given up (giveup.go), the
 // functions that this touches are planned again.
 
-// functionPlan is what became of a function's probes.
+// functionPlan is the plan for one function's probes.
 type functionPlan struct {
 	patches []*Patch
 	rest    []Request
 }
 
-// functions plans the probes of all functions, in order of address. A return probe of
-// exits of which one can't be a jump is a breakpoint, and so is all that stands at its
-// entry: then the functions that are touched by that are planned again. many says that
-// functions are let go behind the planner.
+// functions plans the probes of all functions, in order of address. If an exit of a return probe can't be
+// a jump, the probe is given up with everything at its entry (giveUpExits), and the functions that
+// this changes are planned again. many says that decoded functions are released behind the planner.
 func (o *planner) functions(groups map[*assess.Function][]Request, many bool) (patches []*Patch, rest []Request, err error) {
 	list := slices.SortedFunc(maps.Keys(groups), func(a, b *assess.Function) int { return cmp.Compare(a.Start, b.Start) })
 	plans := make(map[*assess.Function]*functionPlan, len(list))
@@ -66,7 +65,7 @@ func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function]
 		}
 		o.take(f, next())
 		x := &functionPlan{}
-		if plans[f] = x; len(groups[f]) > 0 { // else all of it was given up
+		if plans[f] = x; len(groups[f]) > 0 { // else all its requests were given up
 			x.patches, x.rest = o.function(f, o.patched(groups[f]), planned)
 		}
 		if delete(o.prepared, f); many {
@@ -79,7 +78,7 @@ func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function]
 	return nil
 }
 
-// take notes what files tell of a function that is planned next.
+// take notes what was prepared for the function that is planned next.
 func (o *planner) take(f *assess.Function, got preparedFunction) {
 	if got.f != nil {
 		f.Load(got.f)
@@ -87,11 +86,12 @@ func (o *planner) take(f *assess.Function, got preparedFunction) {
 	o.prepared[f] = got
 }
 
-// function plans the probes of one function and builds their detours. Where copies
-// take more than nearly all do, all is planned once more.
+// function plans the probes of one function and builds their detours. If copies take more room than
+// copyRoom, the function is planned once more, with maxCopyRoom.
 func (o *planner) function(f *assess.Function, ws []Request, planned PageIndex[*Patch]) (patches []*Patch, rest []Request) {
+	o.code = f
 	defer func() {
-		o.generous = false
+		o.generous, o.code = false, nil
 		clear(o.sketches)
 	}()
 	why := make([]string, len(ws))
@@ -111,8 +111,7 @@ func (o *planner) function(f *assess.Function, ws []Request, planned PageIndex[*
 	return patches, rest
 }
 
-// functionOnce plans and builds; short says that a detour did not fit the room that
-// was asked for.
+// functionOnce plans and builds once. short says that a detour did not fit the room that was reserved.
 func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageIndex[*Patch]) (patches []*Patch, rest []Request, short bool) {
 	if len(ws) == 0 {
 		return nil, nil, false
@@ -200,7 +199,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 	return patches, rest, short
 }
 
-// wantsMore reports whether one of the plans is a breakpoint that nobody asked for.
+// wantsMore reports whether one of the plans is a breakpoint although a jump was wanted.
 func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 	return slices.ContainsFunc(plans, func(p *plan.Patch) bool {
 		return p.Tactic == plan.Breakpoint && slices.ContainsFunc(sites, func(s plan.Site) bool {
@@ -209,7 +208,7 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 	})
 }
 
-// release gives the room of patches back that are not carried out.
+// release frees the room of patches that are not used.
 func (o *planner) release(patches []*Patch) {
 	for _, p := range patches {
 		for q := p; q != nil; q = q.Island {
@@ -218,7 +217,7 @@ func (o *planner) release(patches []*Patch) {
 	}
 }
 
-// release gives the room of plans back that are not carried out.
+// release frees the room of jumps that are not used.
 func release(space *plan.Space, plans []*plan.Patch) {
 	for _, p := range plans {
 		for q := p; q != nil && q.Tactic.Jump(); q = q.Island {

@@ -6,11 +6,12 @@ import (
 	"kprobe/symbols"
 )
 
-// Functions are an address space's functions as their files have them, by where they
-// start. Their instructions come and go; what was found out of them stays.
+// Functions are an address space's functions, as their files have them, by the address where they start.
+// Their decoded instructions may be released. What was found out about them stays.
 type Functions map[symbols.Addr]*assess.Function
 
-// Of decodes the function that contains the site, once.
+// Of returns the function that contains the site, with its instructions. It decodes them if they aren't
+// there.
 func (fs Functions) Of(w symbols.Site) (*assess.Function, error) {
 	start := survey.Start(w)
 	if f := fs[start]; f.Loaded() {
@@ -23,8 +24,8 @@ func (fs Functions) Of(w symbols.Site) (*assess.Function, error) {
 	return fs.keep(f), nil
 }
 
-// Leaving tells how the function that contains the site is left. Its instructions are
-// not kept for that.
+// Leaving returns the function that contains the site, and knows how it is left (Function.Leaving). It
+// may have no instructions.
 func (fs Functions) Leaving(w symbols.Site) (*assess.Function, error) {
 	if f := fs[survey.Start(w)]; f.KnowsLeaving() {
 		return f, nil
@@ -37,9 +38,9 @@ func (fs Functions) Leaving(w symbols.Site) (*assess.Function, error) {
 	return f, err
 }
 
-// keep makes a function that was decoded the one that is known.
+// keep enters a decoded function, and returns the one that is known by that start.
 func (fs Functions) keep(f *assess.Function) *assess.Function {
-	if old := fs[f.Start]; old != nil { // it was let go
+	if old := fs[f.Start]; old != nil { // its instructions were released
 		old.Load(f)
 		return old
 	}

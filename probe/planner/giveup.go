@@ -10,13 +10,13 @@ import (
 	"kprobe/symbols"
 )
 
-// What is given up together
+// Which requests are given up together
 //
-// A return probe by exits gets all of its jumps or none. Other probes at the same entry share
-// its fate.
+// A return probe by exits gets all of its jumps or none. If it gets none, the other probes at the same
+// entry are breakpoints, too.
 
-// giveUp makes breakpoints of what the patch was to serve, which is added to
-// rest; exits of others go with their entries.
+// giveUp makes the probes that a patch was to serve breakpoints. It adds their requests to rest, except
+// exits, which are given up with their entries.
 func (o *planner) giveUp(p *Patch, rest []Request, why string) []Request {
 	for _, w := range p.Wants {
 		c := o.course(w.P)
@@ -28,8 +28,8 @@ func (o *planner) giveUp(p *Patch, rest []Request, why string) []Request {
 	return rest
 }
 
-// failedExits finds the return probes of exits of which a jump could not be placed in
-// the functions that were planned last, and notes which.
+// failedExits finds the return probes by exits that lack a jump in the functions of todo. It notes the
+// jump and the reason in their courses.
 func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Function]*functionPlan) map[*Probe]bool {
 	failed, said := map[*Probe]bool{}, map[*Probe]bool{}
 	for _, f := range todo {
@@ -47,10 +47,10 @@ func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Functio
 	return failed
 }
 
-// giveUpExits takes return probes out of what is planned, and the others at
-// their entries, and gives them as what is for breakpoints. Those that can do
-// with return trampolines stay. changed are the functions of which something is planned
-// otherwise now.
+// giveUpExits gives up the exits of failed return probes. A probe that may use return trampolines stays
+// in the plan with its entry. Any other is removed from the plan, together with the other probes at
+// its entry, and given has them, for breakpoints. changed are the functions whose requests have
+// changed.
 func (o *planner) giveUpExits(failed map[*Probe]bool, list []*assess.Function, groups map[*assess.Function][]Request) (given []Request, changed []*assess.Function) {
 	at := map[symbols.Addr]bool{}
 	for more := true; more; {
@@ -98,7 +98,7 @@ func (o *planner) giveUpExits(failed map[*Probe]bool, list []*assess.Function, g
 	}
 	for p := range failed {
 		if c := o.course(p); c.Landable {
-			c.ByExits = nil // by a return trampoline, then
+			c.ByExits = nil // it uses return trampolines
 		} else {
 			c.GiveUpExits(p.GoABI)
 		}
@@ -106,7 +106,7 @@ func (o *planner) giveUpExits(failed map[*Probe]bool, list []*assess.Function, g
 	return given, changed
 }
 
-// trapped gives the places of which rest, or kprobe itself, has a breakpoint.
+// trapped is the set of addresses at which rest or kprobe itself has a breakpoint.
 func (o *planner) trapped(rest []Request) map[symbols.Addr]bool {
 	at := make(map[symbols.Addr]bool, len(rest))
 	for _, w := range rest {
@@ -120,8 +120,8 @@ func (o *planner) trapped(rest []Request) map[symbols.Addr]bool {
 	return at
 }
 
-// hides reports whether a jump would lie under one of the breakpoints: neither could be
-// undone then without the other.
+// hides reports whether a jump would have a byte with one of the breakpoints in common. Then neither could
+// be removed without the other.
 func (p *Patch) hides(trapped map[symbols.Addr]bool) bool {
 	for r := range p.Plan.Owns() {
 		for a := r.Lo; a < r.Hi; a++ {
@@ -133,10 +133,10 @@ func (p *Patch) hides(trapped map[symbols.Addr]bool) bool {
 	return false
 }
 
-// allOrNone gives up return probes of exits that have lost a patch, and with them
-// what shares their patches, and jumps where there are to be breakpoints.
+// allOrNone gives up return probes by exits that have lost a patch, all probes that share patches with
+// them, and jumps at places of breakpoints.
 func (o *planner) allOrNone(patches []*Patch, ws, rest []Request) ([]*Patch, []Request) {
-	given := map[*Probe]bool{} // those that are in rest, or will be
+	given := map[*Probe]bool{} // probes with requests in rest
 	for _, w := range rest {
 		given[w.P] = true
 	}
@@ -212,7 +212,7 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []Request) ([]*Patch, []R
 	}
 }
 
-// once leaves out what was given up twice, for want of two patches.
+// once removes duplicate requests. A request is in the list twice if two patches of its probe were lost.
 func once(ws []Request) []Request {
 	type key struct {
 		p    *Probe

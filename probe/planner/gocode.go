@@ -7,14 +7,13 @@ import (
 	"kprobe/probe/gocode"
 )
 
-// goStack says how the detour of a probe in Go code gets its stack, or why it
-// can have none.
+// goStack finds out how the detour of a probe in Go code gets its stack. The string is the reason why it
+// can't have one; "": it can.
 func (o *planner) goStack(f *assess.Function, w Request) (gocode.Stack, string) {
 	return f.GoCode(o.ground.Golang.Of(w.Site.Module.File)).Stack(uint64(w.Site.Addr - f.Start))
 }
 
-// goParams are the parameters of the detour of a probe: in Go code those of its
-// small stacks.
+// goParams are the parameters of a request's detour. In Go code they contain how the detour gets its stack.
 func (o *planner) goParams(w Request) detour.Params {
 	p := o.params
 	switch w.Stack.Room {
@@ -28,14 +27,13 @@ func (o *planner) goParams(w Request) detour.Params {
 	return p
 }
 
-// jumps reports whether a want is the exit of a Go function that goes by jumps:
-// those are in byExits.
+// jumps reports whether a request is an exit of a Go function by a jump. Such exits are also in
+// Course.ByExits.
 func (o *planner) jumps(w Request) bool {
 	return w.Kind == Exit && w.P.GoABI && o.course(w.P).ByExits != nil
 }
 
-// goCalls judges the return probes of Go functions in a batch, and lists those of
-// exits.
+// goCalls chooses the way of the return probes of Go functions in a batch, and lists those by exits.
 func (o *planner) goCalls(ws []Request) (goes []*Probe) {
 	for _, w := range ws {
 		if w.Kind == Return && w.P.GoABI && o.followReturn(w) == "" {
@@ -45,18 +43,18 @@ func (o *planner) goCalls(ws []Request) (goes []*Probe) {
 	return goes
 }
 
-// followGo says why the calls of a Go function must be followed by breakpoints; ""
-// if by its exits.
+// followGo makes the ExitWay of a Go function. The string is the reason why its calls must be followed by
+// breakpoints instead; "": they need not.
 func (o *planner) followGo(w Request) (*ExitWay, string) {
 	f, err := o.ground.Code.Of(w.Site)
 	if err != nil {
 		return nil, err.Error()
 	}
 	if need := w.P.Program.NeedsTracer(); need != "" {
-		return nil, need + " can be had by the tracer only"
+		return nil, need + " can be read only by the tracer"
 	}
 	if !f.GoCode(o.ground.Golang.Of(w.Site.Module.File)).KeepsG() {
-		return nil, "it is not of Go's compiler or doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
+		return nil, "Go did not compile it, or it doesn't check its stack: its goroutine isn't known, or there may be no room for a detour"
 	}
 	list, err := OwnExits(o.ground.Exits, f, *w.P.Where, w.P)
 	if err != nil {
@@ -68,7 +66,7 @@ func (o *planner) followGo(w Request) (*ExitWay, string) {
 	for i := range list {
 		e := &list[i]
 		if e.Conditional {
-			return nil, "it leaves the function or not at " + e.Site.Name + ", as the flags say"
+			return nil, "whether it leaves the function at " + e.Site.Name + " depends on flags"
 		}
 		if e.Stack, _ = o.goStack(f, *e); e.Stack.Room != gocode.Checked {
 			return nil, "there may be no room for a detour at " + e.Site.Name

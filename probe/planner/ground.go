@@ -16,47 +16,48 @@ import (
 // do there. A plan is a function of the ground and the wanted places: given a ground made by a
 // test, it needs no process.
 
-// Ground is what the planner knows of an address space. It changes nothing of it but
-// what is known of functions.
+// Ground is what the planner knows of an address space. The planner changes nothing in it except Code,
+// to which it adds what it finds out about functions.
 type Ground struct {
-	Text    uint64 // the state of the text that it is of
+	Text    uint64 // the state of the text (engine: number of its changes)
 	Stands  Standing
 	Code    Functions
 	Around  *survey.Around
 	Exits   *exits.Finder
 	Golang  *assess.Programs
-	Params  *detour.Params  // of detours; nil where no jump can come of the change
-	File    symbols.Addr    // where the memory file lies
-	Shared  *detour.Shared  // the code that return probes share, as it was laid last; nil: it wasn't
-	Tallies []*detour.Tally // code that counts, where it was laid
-	// Breakpoints says that no jumps are wanted, ShadowStack that calls must be calls,
-	// Stacks that callers must be seen on the stack.
+	Params  *detour.Params  // of detours; nil if no request can be a jump
+	File    symbols.Addr    // where the memory file is mapped
+	Shared  *detour.Shared  // the newest code that detours share; nil: there is none
+	Tallies []*detour.Tally // the tallies in the target
+	// Breakpoints says that no jumps are wanted. ShadowStack says that the program has shadow
+	// stacks, so that a copy of a call must itself be a call. Stacks says that stacks are
+	// recorded, so that return addresses must stay on the stack.
 	Breakpoints, ShadowStack, Stacks bool
-	// Unwinder names what walks the stacks; "": nothing does.
+	// Unwinder names the mapped code that may unwind stacks; "": there is none.
 	Unwinder func() string
-	// Free tells the mappings, and where in them detours can lie.
+	// Free returns the mappings, and the free room for detours in and between them.
 	Free func() ([]symbols.Mapping, *plan.Space, error)
-	// Before gives the bytes that the writes of a jump, without its island, replace. The
-	// error says why it can't be written: something else has changed the text there.
+	// Before returns the bytes that the writes of a jump, without its island, replace. The
+	// error says why the jump can't be written: something else has changed the text there.
 	Before func(*plan.Patch) ([]plan.Write, error)
-	// Pause is called between two pieces of work, of which n of all are done in a step;
-	// its error says that the plan is wanted no more.
+	// Pause is called between two pieces of work: n of all are done in this step. An error ends
+	// the planning.
 	Pause func(step string, n, all int) error
 }
 
-// Standing is what stands in the text, and doesn't make way.
+// Standing finds the patches in the text that don't give way for the change.
 type Standing interface {
-	// Breakpoint gives the length of the instruction whose breakpoint is at an address;
-	// ok is false where there is none.
+	// Breakpoint returns the length of the instruction with a breakpoint at an address; ok is
+	// false if there is no breakpoint.
 	Breakpoint(a symbols.Addr) (length int, ok bool)
-	// Taken lists the bytes in [lo, hi) that breakpoints have, and all of the jumps that
-	// have bytes there.
+	// Taken lists the instructions in [lo, hi) that have breakpoints, and all bytes of the jumps
+	// that have a byte there.
 	Taken(lo, hi symbols.Addr) []plan.Range
 }
 
-// Wanted is what is to be planned.
+// Wanted is what a change wants.
 type Wanted struct {
 	Requests []Request
-	Own      []symbols.Addr // where breakpoints of kprobe's own come
-	Avoid    []plan.Range   // memory that only seems free
+	Own      []symbols.Addr // addresses of new breakpoints of kprobe's own
+	Avoid    []plan.Range   // ranges that seem free, but in which mapping has failed
 }

@@ -8,9 +8,8 @@ import (
 	"kprobe/probe/plan"
 )
 
-// PageIndex finds patches by the pages that they change: there may be ten
-// thousand, and every place that is armed asks. Patches stay in it when they
-// are taken out.
+// PageIndex finds patches by the pages that they change. It makes lookups fast with tens of thousands of
+// patches. A patch that is removed from the text stays in the index until Drop.
 type PageIndex[P Owner] map[uint64][]P
 
 // Owner is a patch that has bytes of the text.
@@ -19,7 +18,7 @@ type Owner interface {
 	Owns() iter.Seq[plan.Range]
 }
 
-// Add enters a patch, and the island that goes with it, under its pages.
+// Add adds a patch with its island.
 func (x PageIndex[P]) Add(p P) {
 	for r := range p.Owns() {
 		for page := r.Lo / memory.PageSize; page <= (r.Hi-1)/memory.PageSize; page++ {
@@ -30,8 +29,8 @@ func (x PageIndex[P]) Add(p P) {
 	}
 }
 
-// Near gives the patches that may change something in [lo, hi), and others of
-// the same pages; one may come twice.
+// Near returns the patches that change pages of [lo, hi). They may have no byte in [lo, hi), and a patch
+// may be there twice.
 func (x PageIndex[P]) Near(lo, hi uint64) []P {
 	first, last := lo/memory.PageSize, (hi-1)/memory.PageSize
 	if first == last {
@@ -44,7 +43,7 @@ func (x PageIndex[P]) Near(lo, hi uint64) []P {
 	return out
 }
 
-// Drop takes a patch out.
+// Drop removes a patch from the index.
 func (x PageIndex[P]) Drop(p P) {
 	for r := range p.Owns() {
 		for page := r.Lo / memory.PageSize; page <= (r.Hi-1)/memory.PageSize; page++ {

@@ -10,14 +10,14 @@ import (
 	"kprobe/symbols"
 )
 
-// Patch is a jump of a plan, for a probe or for several whose jumps would overlap: what
-// it writes into the text, and the detours that it leads to.
+// Patch is a planned jump: what it writes into the text, and the detours that it leads to. It serves one
+// probe, or several whose jumps would overlap.
 type Patch struct {
 	Plan   *plan.Patch
-	Before []plan.Write // what its writes replace, the original bytes
-	Wants  []Request    // what it serves, each once
+	Before []plan.Write // the original bytes that its writes replace
+	Wants  []Request    // the requests that it serves, each once
 	Stages []*Stage
-	Island *Patch // instructions that are moved out of the way; armed first
+	Island *Patch // the instructions that give way to it, armed before it; nil: none
 }
 
 // Stage is one piece of a patch's detour: the probes of one address, then the
@@ -28,35 +28,36 @@ type Stage struct {
 	At     symbols.Addr   // the first displaced instruction
 	Detour *detour.Detour // nil: only copies
 	Wants  []Request      // what the detour serves
-	// Way is that of the return probe whose code this is; nil: that of none. Leaves says
-	// that it is an exit's.
+	// Way is the way of the return probe whose entry or exit this code serves; nil: it serves
+	// none. Leaves says that it is an exit.
 	Way    Way
 	Leaves bool
 	// Trampolines are the return trampolines in the code; nil: there are none.
 	Trampolines *detour.Return
-	// Code are the displaced instructions from At on, whose copies are at CopyAt; the copies
-	// take Copied bytes, and end without a jump back where open is set.
+	// Code has the displaced instructions from At on. Their copies, made by opts, are at CopyAt
+	// and take Copied bytes.
 	Code   []byte
 	CopyAt symbols.Addr
 	Copied int
-	open   bool
-	// Onward is where a thread is in the program that stands at the jump behind the
-	// copies, to the next stage; 0 if there is none.
+	opts   insn.Options
+	// Onward is the program's address for a thread at the jump that leads from the copies to the
+	// next stage; 0 if there is no such jump.
 	Onward symbols.Addr
-	Text   []byte // until it is written
+	Text   []byte // the code; nil once it is written to the target
 	sketch *detour.Sketch
 }
 
-// Owns gives the bytes that the patch, or the island that goes with it, writes or guards.
+// Owns yields the bytes that the patch and its island write or guard.
 func (p *Patch) Owns() iter.Seq[plan.Range] { return p.Plan.Owns() }
 
-// Exits is how the returns are seen whose code the stage is, where that is by exits; else nil.
+// Exits is the stage's way if it is by exits, else nil.
 func (s *Stage) Exits() *ExitWay {
 	x, _ := s.Way.(*ExitWay)
 	return x
 }
 
-// JumpsOn is where the jump of the stage leads; nil for a stage of anything else.
+// JumpsOn is how to compute where the stage's jump leads, if the stage serves a jump through a register or
+// memory; else nil.
 func (s *Stage) JumpsOn() *fetch.Chain {
 	if !s.Leaves || len(s.Wants) == 0 {
 		return nil
@@ -64,15 +65,15 @@ func (s *Stage) JumpsOn() *fetch.Chain {
 	return s.Wants[0].Open
 }
 
-// Moved are the stage's copies: made anew, as they are asked for seldom and stages are
-// many.
+// Moved are the stage's copies. They are made anew at each call, to save memory: there are many stages and
+// few calls.
 func (s *Stage) Moved() insn.Moved {
 	if len(s.Code) == 0 {
 		return insn.Moved{}
 	}
-	m, err := insn.RelocateWindow(s.Code, uint64(s.At), uint64(s.CopyAt), insn.Options{NoJumpBack: s.open})
+	m, err := insn.RelocateWindow(s.Code, uint64(s.At), uint64(s.CopyAt), s.opts)
 	if err != nil {
-		return insn.Moved{} // they were made once
+		return insn.Moved{} // can't happen: making them has succeeded before
 	}
 	return m
 }
@@ -82,8 +83,8 @@ func (s *Stage) Holds(pc symbols.Addr) bool {
 	return pc >= s.Base && pc < s.Base+symbols.Addr(s.Size)
 }
 
-// Entry is where a thread that arrives at an address of the patched window
-// must go on: at the detour of a probe there, or at the copy.
+// Entry is where a thread at an address under the patch must continue: at the detour of a probe that is
+// there, or at the instruction's copy. ok is false if no instruction began at that address.
 func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
 	for _, s := range p.Stages {
 		if s.At == a {

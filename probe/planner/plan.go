@@ -7,21 +7,20 @@ import (
 	"kprobe/probe/plan"
 )
 
-// Plan is how a change is to be made. It stays as it is.
+// Plan says how a change is to be made. It is never modified.
 type Plan struct {
-	Text    uint64    // the state of the text that it is of
+	Text    uint64    // the state of the text for which it was made (Ground.Text)
 	Traps   []Request // breakpoints
 	Patches []*Patch  // jumps, with the bytes of their detours, in order of address
-	// Courses are how the probes of the change are armed by it.
+	// Courses say how the probes of the change will be armed.
 	Courses map[*Probe]*Course
 	Memory  []plan.Range // to be mapped for detours
-	Pools   *Pools       // for the return probes; nil: they need none
-	Common  *Shared      // code that detours share; nil: they need none
-	Tally   *Tally       // code that counts for them; nil: they do
+	Pools   *Pools       // memory for instances; nil: none is needed
+	Common  *Shared      // the code that the detours share; nil: none is needed
+	Tally   *Tally       // the tally of the detours; nil: they count by themselves
 }
 
-// Lines tells all that a plan would write, for tests: its jumps in order of address, then its
-// breakpoints.
+// Lines lists everything that the plan would write, for tests: jumps in order of address, then breakpoints.
 func (b *Plan) Lines() (out []string) {
 	for _, p := range b.Patches {
 		for q := p; q != nil; q = q.Island {

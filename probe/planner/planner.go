@@ -25,26 +25,28 @@ import (
 // planner plans one change.
 type planner struct {
 	ground   *Ground
-	own      []symbols.Addr // where breakpoints of kprobe's own come
+	own      []symbols.Addr // addresses of new breakpoints of kprobe's own
 	params   detour.Params  // of detours
 	courses  map[*Probe]*Course
-	space    *plan.Space  // where detours can lie
-	wanted   []plan.Range // where the batch's probes stand, in order
+	space    *plan.Space  // free room for detours
+	wanted   []plan.Range // the bytes of the batch's places, in order of address
 	pools    *Pools
 	common   *Shared
 	tally    *Tally
 	prepared map[*assess.Function]preparedFunction
-	texts    []byte // code of stages
-	// manyCounted says that the returns of many functions are counted and nothing else.
+	texts    []byte // the code of stages (texts.go)
+	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
-	// sketches are of the stages whose size was asked for; generous says that it
-	// must do for whatever copies may take.
+	// sketches are the sketches of stages whose size was computed (room). generous says that the
+	// size must suffice for the largest copies.
 	sketches map[stageKey]*detour.Sketch
 	shapes   map[shape]sized
 	generous bool
+	// code is the function that is planned.
+	code *assess.Function
 }
 
-// Plan plans what is wanted on a ground.
+// Plan makes a plan for what is wanted.
 func (g *Ground) Plan(want Wanted) (*Plan, error) {
 	o := &planner{ground: g, own: want.Own, courses: map[*Probe]*Course{}}
 	ws := want.Requests
@@ -58,11 +60,11 @@ func (g *Ground) Plan(want Wanted) (*Plan, error) {
 		if err != nil || !slices.ContainsFunc(goes, func(p *Probe) bool { return o.course(p).ByExits == nil }) {
 			return out, err
 		}
-		// One is for breakpoints, where there were to be jumps.
+		// A return probe of a Go function has become a breakpoint: plan again without its jumps.
 	}
 }
 
-// stageKey tells the stages of a plan apart.
+// stageKey identifies a stage of a plan.
 type stageKey struct {
 	at   symbols.Addr
 	last *Probe
@@ -76,7 +78,7 @@ func keyOf(ws []Request) stageKey {
 	return stageKey{last.Site.Addr, last.P, last.Kind, last.Passing, len(ws)}
 }
 
-// course is how a probe would be armed by the plan: at first as it is armed now.
+// course says how the plan arms a probe. At first it is a copy of how the probe is armed now.
 func (o *planner) course(p *Probe) *Course {
 	c := o.courses[p]
 	if c == nil {
@@ -87,13 +89,13 @@ func (o *planner) course(p *Probe) *Course {
 	return c
 }
 
-// occupied reports whether a breakpoint is at an address that doesn't make way.
+// occupied reports whether an address has a breakpoint that doesn't give way.
 func (o *planner) occupied(a symbols.Addr) bool {
 	_, ok := o.ground.Stands.Breakpoint(a)
 	return ok
 }
 
-// plan is one try. avoid are addresses that only seem free.
+// plan makes one attempt at a plan. avoid are ranges that only seem free.
 func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 	returns, busy, err := o.judge(ws)
 	if err != nil {
@@ -108,7 +110,7 @@ func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 		o.addExits(ws, groups, nil)
 		return nil
 	}
-	o.params = *o.ground.Params // learn has found them
+	o.params = *o.ground.Params // not nil: some request can be a jump
 	o.params.Scratch = &detour.Scratch{}
 	maps, space, err := o.ground.Free()
 	if err != nil {
@@ -149,9 +151,9 @@ func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 	return nil
 }
 
-// leaveForCopies keeps detours away from addresses that the copies of the probed
-// instructions of each module would take: which of them will be breakpoints isn't known
-// before all detours have their places, and those are chosen all over what is in reach.
+// leaveForCopies reserves addresses in reach of each module for the copies of all probed instructions.
+// Detours may not lie there. Which instructions will be breakpoints, and need a copy, isn't known
+// before all detours have their places; and detours may take any free place in reach.
 func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []Request) {
 	type need struct {
 		lo, hi symbols.Addr
@@ -176,8 +178,8 @@ func (o *planner) leaveForCopies(maps []symbols.Mapping, ws []Request) {
 	}
 }
 
-// judge finds the return probes whose calls need no breakpoints, and the places
-// that must have one.
+// judge finds the return probes whose returns jumps may see, and the addresses that must have a
+// breakpoint.
 func (o *planner) judge(ws []Request) (returns []*Probe, busy map[symbols.Addr]bool, err error) {
 	busy = map[symbols.Addr]bool{}
 	for _, a := range o.own {
@@ -201,7 +203,7 @@ func (o *planner) judge(ws []Request) (returns []*Probe, busy map[symbols.Addr]b
 	return returns, busy, nil
 }
 
-// group divides what may be jumps by functions. The rest is for breakpoints.
+// group groups the requests that may be jumps by function. rest has the others, for breakpoints.
 func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*assess.Function][]Request, rest []Request, err error) {
 	groups = map[*assess.Function][]Request{}
 	functionOf, stop := o.ground.Code.decodedAhead(ws)
@@ -219,7 +221,7 @@ func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*a
 			if f, err = functionOf(w.Site); err != nil {
 				why = err.Error()
 			} else if !atStart(w.Site) && f.Sweep.StackStrays(uint64(w.Site.Addr)) {
-				why = "the stack pointer may lead to no stack here"
+				why = "the stack pointer may not point to a stack here"
 			} else if w.Site.Module.File.IsGo() {
 				w.Stack, why = o.goStack(f, w)
 			}
@@ -237,11 +239,11 @@ func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*a
 	return groups, o.together(groups, rest), nil
 }
 
-// WhyOther is why a probe is a breakpoint that could be a jump if another were none.
+// WhyOther is the reason of a probe that is a breakpoint only because another probe at its place is one.
 const WhyOther = "a breakpoint of another probe is there"
 
-// together makes breakpoints of what would be jumps at places of which rest has
-// others: a jump there would hide their breakpoint.
+// together moves requests from groups to rest if rest has another request for the same place: a jump
+// there would hide the breakpoint.
 func (o *planner) together(groups map[*assess.Function][]Request, rest []Request) []Request {
 	trapped := make(map[symbols.Addr]bool, len(rest))
 	for _, w := range rest {
@@ -264,7 +266,7 @@ func (o *planner) together(groups map[*assess.Function][]Request, rest []Request
 	return rest
 }
 
-// unoptimizable says why a probe must be a breakpoint whatever the code is; ""
+// unoptimizable is the reason why a request must be a breakpoint, whatever the code around its place is; ""
 // if it may be a jump.
 func (o *planner) unoptimizable(w Request, busy map[symbols.Addr]bool) string {
 	if w.Kind == Return {

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"sync"
 
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
@@ -9,19 +10,18 @@ import (
 	"kprobe/symbols"
 )
 
-// Pools is where the instances of a change's return probes are to lie.
+// Pools is the memory for the instances of a change's return probes.
 type Pools struct {
 	At   symbols.Addr
 	Size uint64
 }
 
-// Holds reports whether an address is in it.
+// Holds reports whether an address is in that memory. x may be nil.
 func (x *Pools) Holds(at uint64) bool {
 	return x != nil && at >= uint64(x.At) && at < uint64(x.At)+x.Size
 }
 
-// planPools finds room for the instances of return probes. Calls of before a change
-// are noted where they were.
+// planPools finds memory for the instances of new return probes. Probes that are planned again keep theirs.
 func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Range) error {
 	o.pools = nil
 	size := uint64(memory.PoolsHead)
@@ -38,6 +38,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		}
 		return min(p.Most, most)
 	}
+	factor := sync.OnceValue(func() uint32 { return detour.Spread(o.ground.Params.Stacks) })
 	calls := func(p *Probe, x *ExitWay) error {
 		n := instances(p)
 		k, err := detour.NewCalls(0, p.Program, n)
@@ -45,6 +46,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		laid = append(laid, func(at uint64) (err error) {
 			x.Calls, err = detour.NewCalls(at+off, p.Program, n)
 			x.Calls.Go = p.GoABI
+			x.Calls.SetFactor(factor())
 			return err
 		})
 		return err
@@ -97,8 +99,8 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		})
 		laid = append(laid, o.layNoting(common, room))
 	}
-	// Behind all that is used lies what is for probes of exits that may have to go
-	// by return trampolines in the end: pages that nobody touches take no memory.
+	// The last part is for probes by exits that may have to use return trampolines in the end. It is
+	// only touched if they do, and untouched pages take no memory.
 	size = (size + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	for _, p := range ps {
 		if c := o.course(p); c.ByExits != nil && c.Landable {
@@ -125,22 +127,22 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	return nil
 }
 
-// Instances of return probes that have their own are written out when they are laid, and
-// so take the program's memory: those that nobody asked for share budgetInstances, 16 MiB
-// of the smallest, and each probe has at least leastInstances.
+// Instances of a probe's own are initialized when they are mapped, so they take memory of the program. If
+// their number wasn't given, the probes of a batch share budgetInstances (16 MiB of the smallest
+// ones), but each has at least leastInstances.
 const (
 	budgetInstances = 1 << 18
 	leastInstances  = 64
 )
 
-// hasTable reports whether a return probe of a batch gets a table of calls of its own.
+// hasTable reports whether a return probe of a batch gets a new table of calls of its own.
 func (o *planner) hasTable(p *Probe, common map[*Probe]bool) bool {
 	x := o.course(p).ByExits
 	return x != nil && x != p.ByExits && !common[p] && !(x.Alone && x.own)
 }
 
-// mostInstances is how many instances each return probe of a batch may have of its own where
-// nobody said how many.
+// mostInstances is the largest number of instances of its own that a return probe of a batch may have if
+// the number wasn't given.
 func (o *planner) mostInstances(ps []*Probe, common map[*Probe]bool) int {
 	n := 0
 	for _, p := range ps {
@@ -151,8 +153,11 @@ func (o *planner) mostInstances(ps []*Probe, common map[*Probe]bool) int {
 	return max(leastInstances, budgetInstances/max(n, 1))
 }
 
-// layNoting makes room for the set of entries that jumps of probes in common ask for, if
-// calls pass on by such jumps.
+// mostLandings is how many return addresses of a table's calls may have landings.
+const mostLandings = 1 << 12
+
+// layNoting reserves room for the common table's set of functions that note their calls, and for that of return addresses, if a function of
+// the table ends in a jump through a register or memory. lay makes the set, for its address.
 func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (lay func(at uint64) error) {
 	open := false
 	for p := range common {
@@ -161,19 +166,20 @@ func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (la
 	if !open {
 		return func(uint64) error { return nil }
 	}
-	noting := detour.NewNoting(len(common))
-	off := room(noting.Size())
+	noting, landings := detour.NewNoting(len(common)), detour.NewNoting(mostLandings)
+	off, back := room(noting.Size()), room(landings.Size())
 	return func(at uint64) error {
-		noting.Addr = at + off
+		noting.Addr, landings.Addr = at+off, at+back
 		for p := range common {
-			o.course(p).ByExits.Noting = noting
+			x := o.course(p).ByExits
+			x.Noting, x.Landings = noting, landings
 		}
 		return nil
 	}
 }
 
-// gapNearFile finds free addresses that the memory file can be reached from. avoid are
-// places that turned out to be taken.
+// gapNearFile finds size free bytes from which code can reach the memory file. avoid are ranges that only
+// seem free.
 func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.Range) (symbols.Addr, error) {
 	tried := map[symbols.Addr]bool{}
 	for _, r := range avoid {
@@ -187,13 +193,13 @@ func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.
 	return at, nil
 }
 
-// commonFrom is from how many return probes of a batch on those that go by exits
-// note their calls in one table.
+// commonFrom is the number of return probes in a batch from which on those by exits note their calls in
+// one common table.
 const commonFrom = 32
 
-// inCommon is the return probes of a batch that note their calls in one table: where
-// there are many. Any of them may have all of it, so it is not for those that were
-// given a number of calls.
+// inCommon selects the return probes of a batch that note their calls in the common table; none if there
+// are few. A probe may fill all of the table, so probes whose number of calls was given are not in
+// it.
 func (o *planner) inCommon(ps []*Probe) map[*Probe]bool {
 	common, alone := map[*Probe]bool{}, 0
 	for _, p := range ps {

@@ -15,58 +15,57 @@ import (
 
 // Probe is what a plan knows of a probe. Plans tell probes apart by their pointers.
 type Probe struct {
-	Id      uint32 // in the memory file
-	Most    int    // how many of its calls are followed at once
+	Id      uint32 // its number in the memory file
+	Most    int    // how many of its calls are followed at the same time
 	Program *fetch.Program
-	Where   *symbols.Site // where it was asked for: its own request's, nearly always
-	Owner   any           // who made it, and finds it again by this: the planner doesn't look at it
-	// Handlers says why it is a breakpoint for the handlers of who registered it, and
-	// BreakpointOnly why it is one whatever is planned; "": it isn't.
+	Where   *symbols.Site // the site that was asked for; nearly always that of its own request
+	Owner   any           // the engine's probe; the planner doesn't use it
+	// Handlers is the reason why its registered handlers need a breakpoint. BreakpointOnly is a
+	// reason why any plan must make it a breakpoint. "": there is none.
 	Handlers, BreakpointOnly string
-	Birth                    *detour.Birth // what is all that it does: it is kprobe's own
-	GoABI                    bool          // its calls are recognised by goroutine, its exits are sites
+	Birth                    *detour.Birth   // set for a probe of kprobe's own that only watches births
+	Landing                  *detour.Landing // set for a probe of kprobe's own that sees calls where they return to
+	GoABI                    bool            // its calls are identified by goroutine, and its exits are requests
 	Facts
 	Course // how it is armed now
 }
 
-// Facts are how the session takes a probe's hits.
+// Facts say how the session takes a probe's hits.
 type Facts struct {
-	Silent   bool // a hit leaves no record
-	Counts   bool // a hit is nothing but one more
-	Anywhere bool // any return that its function's calls may come to may be counted as one of them
-	Onward   bool // calls that a jump leads who knows where may be followed by breakpoints from there
-	Limited  bool // somebody said how many of its calls are to be followed at once
+	Silent   bool // hits make no records
+	Counts   bool // a hit only increments a counter
+	Anywhere bool // any return to which its function's calls may come may count as the return of one
+	Onward   bool // breakpoints may follow a call from a jump through a register or memory on
+	Limited  bool // the number of calls to follow was given
 	// Besides is what else its detours do; nil: nothing.
 	Besides *Besides
 }
 
-// Besides is what few detours do.
+// Besides is what only few detours do.
 type Besides struct {
 	Inject  *detour.Injection
 	Control *detour.Control
 	Bins    *detour.Bins
 }
 
-// Course is how a probe is armed: a plan has one for each of its probes, and what is
-// committed is the probe's.
+// Course says how a probe is armed. A plan has one for each of its probes. When the plan is committed, it
+// becomes the probe's.
 type Course struct {
 	Tactic plan.Tactic // how it is armed
-	Why    string      // why it isn't a better tactic
-	// ByTrampolines is set where its calls return by return trampolines, or may have to
-	// in the end.
+	Why    string      // the reason why it has no better tactic; "": none
+	// ByTrampolines is set if its calls return by return trampolines, or may have to in the end.
 	ByTrampolines *TrampolineWay
-	// ByExits is set where they are seen at its function's returns.
+	// ByExits is set if its returns are seen at exits.
 	ByExits *ExitWay
-	// Analysed says that Trapped is known: why its calls must be followed by
-	// breakpoints.
+	// Trapped is the reason why breakpoints must follow its calls; "": they need not. Analysed
+	// says that Trapped is known.
 	Analysed bool
 	Trapped  string
 	// Landable says that its calls may return by return trampolines.
 	Landable bool
 }
 
-// Way is how jumps see the probe's returns; nil: its calls are followed by breakpoints,
-// or nothing is planned yet.
+// Way is how jumps see the probe's returns; nil: breakpoints do, or the probe isn't planned yet.
 func (c *Course) Way() Way {
 	switch {
 	case c.ByExits != nil:

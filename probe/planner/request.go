@@ -8,61 +8,60 @@ import (
 	"kprobe/symbols"
 )
 
-// Request is one place of one definition that is to be armed.
+// Request asks for a patch at one place of one definition.
 type Request struct {
 	*assess.Place
 	P           *Probe
-	Open        *fetch.Chain // of an exit that passes on: where it leads, if only the program knows
-	To          symbols.Addr // of a redirection: the detour
+	Open        *fetch.Chain // for an exit by a jump through a register or memory: how to compute where it leads
+	To          symbols.Addr // for a Redirect: the address of the detour
 	Stack       gocode.Stack
-	Pop         uint16 // of an exit that takes a jump: what it takes off the stack besides
+	Pop         uint16 // for a return: bytes that it pops beyond the return address
 	Kind        Kind
-	Passing     detour.Passing // of an exit that takes a jump and isn't a return
-	Notes       bool           // of a jump: calls are noted there (alonereturns.go)
-	Conditional bool           // an exit by a conditional jump
-	Alone       bool           // an exit that is a hit by itself, of a probe of exits (alonereturns.go)
-	Joins       bool           // another probe's calls are noted before at the same entry, in the same table
+	Passing     detour.Passing // for an exit that isn't a return: how calls pass on there
+	Notes       bool           // the exit is a jump that notes calls (alonereturns.go)
+	Conditional bool           // the exit is a conditional jump
+	Alone       bool           // the exit of a probe by exits is a hit by itself (alonereturns.go)
+	Joins       bool           // another probe at the same entry notes the call in the same table before
 }
 
 // Kind is what a request is for.
 type Kind uint8
 
 const (
-	// Entry is for hits where the place is reached.
+	// Entry is for a hit when the place is reached.
 	Entry Kind = iota
-	// Return is for the entry of a function whose returns are hits.
+	// Return is the entry of a function whose returns are hits.
 	Return
-	// Exit is for a place where such a function is left.
+	// Exit is a place where such a function is left.
 	Exit
-	// LoneExit is for an exit that is a hit by itself: its entry isn't patched.
+	// LoneExit is an exit that is a hit by itself; the entry isn't patched.
 	LoneExit
-	// Redirect is for a breakpoint that only leads into a detour.
+	// Redirect is a breakpoint that only leads into a detour.
 	Redirect
-	// Watch is for memory, by a debug register: nothing is written.
+	// Watch is watched memory, by a debug register; nothing is written.
 	Watch
 )
 
-// Within reports whether the place is in the function of another.
+// Within reports whether the request's place is in the same function as at.
 func (w *Request) Within(at symbols.Site) bool {
 	return w.Site.Module == at.Module && w.Site.Func.Start == at.Func.Start
 }
 
-// TrapsByKind says why a request is for a breakpoint by what it is; "" if it may be for
-// a jump.
+// TrapsByKind is the reason why a request must be a breakpoint because of its kind; "" if it may be a jump.
 func (w *Request) TrapsByKind() string {
 	switch {
 	case w.Kind == Entry && w.P.Handlers != "":
 		return w.P.Handlers
 	case w.Kind == LoneExit && w.Conditional:
-		return "it leaves the function or not, as the flags say"
+		return "whether it leaves the function depends on flags"
 	case w.Kind != Entry && w.Kind != Return && w.Kind != LoneExit:
 		return "it is followed by breakpoints"
 	}
 	return ""
 }
 
-// TrapsByPlace says why a request is for a breakpoint by what is at its place, or by what
-// it records there; "" if it may be for a jump.
+// TrapsByPlace is the reason why a request must be a breakpoint because of its place or of what it records
+// there; "" if it may be a jump.
 func (w *Request) TrapsByPlace() string {
 	if w.P.BreakpointOnly != "" {
 		return w.P.BreakpointOnly
@@ -71,7 +70,7 @@ func (w *Request) TrapsByPlace() string {
 		return why
 	}
 	if need := w.P.Program.NeedsTracer(); need != "" {
-		return need + " can be had by the tracer only"
+		return need + " can be read only by the tracer"
 	}
 	return ""
 }

@@ -22,8 +22,7 @@ import (
 // target, by code of their own: each is a Way. For breakpoints probe/engine notes calls in its
 // own memory.
 
-// CallMemory is the target's memory for calls that are under way: a detour.Pool or
-// detour.Calls.
+// CallMemory is the layout of the target's memory for active calls: a detour.Pool or detour.Calls.
 type CallMemory interface {
 	Size() int // bytes
 	Used(mem []byte) []detour.Instance
@@ -33,29 +32,28 @@ type CallMemory interface {
 
 // Way is how jumps see the calls of a return probe: an *ExitWay or a *TrampolineWay.
 type Way interface {
-	// Of is the return probe whose way it is.
+	// Of is the way's return probe.
 	Of() *Probe
-	// Memory is where calls that are under way are noted in the target.
+	// Memory is the memory in which the target notes active calls.
 	Memory() CallMemory
-	// At is its address; 0: it has none.
+	// At is the address of that memory; 0: it has none yet.
 	At() uint64
-	// Blank is what that memory holds before the first call, to be written at its
-	// address.
+	// Blank is the initial contents of that memory.
 	Blank(s *detour.Shared) []byte
-	// Owns reports whether a call that is noted in mem, a copy of the memory, is one of a
-	// probe's: several may have one memory.
+	// Owns reports whether call number in mem, a copy of that memory, is a call of p. Several
+	// probes may use the same memory.
 	Owns(mem []byte, number int, p *Probe) bool
-	// Outlives says that calls which are under way return by the way's own code: it must
-	// stay for them when the probe goes.
+	// Outlives says that active calls return by the way's own code, which must stay for them
+	// after the probe is removed.
 	Outlives() bool
 	// buildEntry builds the code of the function's entry as a stage. The last of ws is the
 	// return probe, the others are entry probes of the same place.
 	buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 }
 
-// chooseReturn chooses how the returns of a probe are seen, as far as that is known before
-// anything is placed: by exits, by return trampolines, or, where those can't be placed,
-// either. why says why by neither: its calls are followed by breakpoints then.
+// chooseReturn chooses how the returns of a probe are seen, before any jump is placed. byExits is set for
+// exits, byTrampolines for return trampolines. Both are set if the probe uses exits and may fall back
+// to return trampolines. With neither, breakpoints follow its calls, and why is the reason.
 func (o *planner) chooseReturn(w Request) (byExits *ExitWay, byTrampolines bool, why string) {
 	if w.P.GoABI {
 		byExits, why = o.followGo(w)
@@ -80,8 +78,8 @@ func (o *planner) chooseReturn(w Request) (byExits *ExitWay, byTrampolines bool,
 	return nil, false, why
 }
 
-// followReturn says why the calls of a return probe must be followed by breakpoints; "" if
-// its course has another way. That is chosen once, until it is given up.
+// followReturn is the reason why breakpoints must follow the calls of a return probe; "" if its course has
+// another way. The way is chosen once, and stays until it is given up.
 func (o *planner) followReturn(w Request) string {
 	c := o.course(w.P)
 	switch {

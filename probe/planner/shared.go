@@ -12,19 +12,19 @@ import (
 	"kprobe/symbols"
 )
 
-// SharedRoom is how much memory shared code is given: what is let go of, and whose returns
-// are followed, takes more than a page.
+// SharedRoom is the size of the memory for shared code, in bytes. For processes that may be let go of and
+// have return probes, the code is larger than a page.
 const SharedRoom = 2 * memory.PageSize
 
-// Shared is the shared code that a plan's detours and instances lead to.
+// Shared is the shared code that a plan's detours and instances use.
 type Shared struct {
 	Code  *detour.Shared
-	Fresh bool // it isn't there yet
-	Texts bool // detours with texts lead to it from now on
+	Fresh bool // it must be written to the target
+	Texts bool // detours that record strings use it from now on
 }
 
-// planShared finds what code the jumps of a plan share, and where it can lie if it isn't
-// there. The mappings that it gives have its place.
+// planShared finds the code that the jumps of a plan share, and a place for it if the target doesn't have it
+// yet. The returned mappings include this place.
 func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function][]Request, returns bool, avoid []plan.Range) ([]symbols.Mapping, error) {
 	o.common = nil
 	texts := false
@@ -54,18 +54,18 @@ func (o *planner) planShared(maps []symbols.Mapping, groups map[*assess.Function
 	return maps, nil
 }
 
-// withMapping is mappings with one more, which is still to come.
+// withMapping returns maps with a further mapping, which is planned.
 func withMapping(maps []symbols.Mapping, at symbols.Addr, size uint64) []symbols.Mapping {
 	next, _ := slices.BinarySearchFunc(maps, at, func(m symbols.Mapping, at symbols.Addr) int { return cmp.Compare(m.Start, at) })
 	return slices.Insert(slices.Clip(maps), next, symbols.Mapping{Start: at, End: at + symbols.Addr(size)})
 }
 
-// Memory is where it lies.
+// Memory is the range of its memory.
 func (x *Shared) Memory() plan.Range {
 	return plan.Range{Lo: x.Code.Base, Hi: x.Code.Base + SharedRoom}
 }
 
-// BuildShared makes the code for an address, for what is known of the process.
+// BuildShared builds the shared code for an address.
 func BuildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Shared, error) {
 	p.StackEnd = StackEnd(maps)
 	s, err := detour.BuildShared(at, &p)
@@ -78,7 +78,7 @@ func BuildShared(at uint64, p detour.Params, maps []symbols.Mapping) (*detour.Sh
 	return s, nil
 }
 
-// StackEnd is the upper end of the first thread's stack; 0 is unknown.
+// StackEnd is the upper end of the main thread's stack; 0: not known.
 func StackEnd(maps []symbols.Mapping) uint64 {
 	for i := range maps {
 		if maps[i].Path == "[stack]" {

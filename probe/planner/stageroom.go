@@ -11,25 +11,23 @@ import (
 
 // How much room detours take
 //
-// A detour must lie where its jump can reach it, so its size is needed before its place is
-// known. Each of its stages is built once to learn the size. Stages that thousands resemble are
-// built once for all of them.
+// A detour must lie where its jump can reach it, so its size is needed before its place is known. Each of
+// its stages is built once to find the size. Stages of the same shape are built once for all.
 
-// What copies may take, a window's instructions and the way back: nearly always,
-// and whatever they are.
+// Room for copies of the displaced instructions with the jump back, in bytes.
 const (
-	copyRoom    = 48
-	maxCopyRoom = 160
+	copyRoom    = 48  // enough for nearly all
+	maxCopyRoom = 160 // enough for all
 )
 
-// stageRoom is what a stage may take besides its code: the jump to the next
-// one, and alignment.
+// stageRoom is the room in bytes that a stage may need besides its code: for the jump to the next stage,
+// and for alignment.
 const stageRoom = 24
 
-// sketchTail is what copies take where a stage is built to know its size.
+// sketchTail is the size of the copies in a stage that is built only to find its size.
 const sketchTail = 32
 
-// room is how many bytes the detour of the probes at an address takes at most.
+// room is the largest size in bytes of the detour for the requests at an address.
 func (o *planner) room(at uint64, ws []Request) (int, error) {
 	size := copyRoom
 	if o.generous {
@@ -61,8 +59,8 @@ func (o *planner) room(at uint64, ws []Request) (int, error) {
 	return size, nil
 }
 
-// shape is what the code of a stage whose probes only count depends on, besides
-// addresses and numbers.
+// shape is everything that the size of a stage whose probes only count depends on. The code of two stages
+// with the same shape differs only in addresses and numbers.
 type shape struct {
 	kind    Kind
 	passing detour.Passing
@@ -71,17 +69,17 @@ type shape struct {
 	pop     uint16
 	joins   bool
 	notes   int
+	dead    bool // the flags
 	table   uint64
 }
 
-// sized is how much room a stage takes, and how it is built so that it does.
+// sized is the size of a stage, and the sketch by which it is built with this size.
 type sized struct {
 	room   int
 	sketch *detour.Sketch
 }
 
-// shapeOf is the shape of a stage; ok is false for one that is none of those that
-// thousands are like.
+// shapeOf is the shape of a stage. ok is false if the stage is not of a frequent kind, and has no shape.
 func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	if len(part) == 0 || o.sketches == nil {
 		return s, false
@@ -90,7 +88,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	by := o.course(w.P).ByExits
 	common, anywhere := by != nil && by.Calls.Common, true
 	for _, x := range part {
-		if !x.P.Counts || x.P.Birth != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
+		if !x.P.Counts || x.P.Birth != nil || x.P.Landing != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.P).ByExits
@@ -98,6 +96,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	}
 	switch s.kind = w.Kind; {
 	case w.Kind == Entry && len(part) == 1:
+		s.dead = o.flagsDead(part)
 		return s, true
 	case part[0].Alone:
 		return s, len(part) == 1
@@ -126,7 +125,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 
 var errRoom = errors.New("its detour does not fit the room that was found for it")
 
-// trim gives the room back that the patch's detours were found and didn't need.
+// trim frees the room that was reserved for the patch's detours and that they didn't need.
 func (p *Patch) trim(s *plan.Space) {
 	for ; p != nil && len(p.Stages) > 0; p = p.Island {
 		last := p.Stages[len(p.Stages)-1]

@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"errors"
+	"maps"
 	"slices"
 
 	"kprobe/probe/asm"
@@ -17,24 +19,63 @@ import (
 // instructions up to the next. Probes that can't share code are separate stages at the same
 // address, one after another (apart).
 
-// tailFunc emits what a stage ends in.
+// tailFunc emits the end of a stage: the copies, and the jump back or to the next stage.
 type tailFunc = func(c *asm.Code) error
 
-// build makes the detours of a plan, to lie where the plan says.
+// build builds the detours of a jump, for the address that the plan has chosen.
 func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, error) {
+	if !p.Bypasses() {
+		return o.buildLed(p, byAddr, nil)
+	}
+	// Branches in the copies lead to detours whose addresses are known when all are built.
+	lead := map[uint64]uint64{}
+	for q := p; q != nil; q = q.Island {
+		if q.Tactic == plan.Bypass {
+			lead[q.Sites[0]] = q.Detour
+		}
+	}
+	for range 3 {
+		out, err := o.buildLed(p, byAddr, lead)
+		if err != nil {
+			return nil, err
+		}
+		led := out.bypassed()
+		if maps.Equal(led, lead) {
+			return out, nil
+		}
+		lead = led
+	}
+	return nil, errors.New("the branches in its copies don't settle")
+}
+
+// bypassed are the places to which branches in the copies of the patch and its islands do not
+// lead, each with the detour that they lead to.
+func (p *Patch) bypassed() map[uint64]uint64 {
+	out := map[uint64]uint64{}
+	for q := p; q != nil; q = q.Island {
+		if q.Plan.Tactic == plan.Bypass {
+			at := q.Plan.Sites[0]
+			to, _ := q.Entry(symbols.Addr(at))
+			out[at] = uint64(to)
+		}
+	}
+	return out
+}
+
+// buildLed is build for known places of detours to which branches in the copies lead.
+func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[uint64]uint64) (*Patch, error) {
 	out := &Patch{Plan: p}
 	if !p.Tactic.Jump() {
 		return out, nil
 	}
 	if p.Island != nil {
-		island, err := o.build(p.Island, byAddr)
+		island, err := o.buildLed(p.Island, byAddr, lead)
 		if err != nil {
 			return nil, err
 		}
 		out.Island = island
 	}
-	// Where the stages start: at each site, and at the first byte if there
-	// is none.
+	// Stages start at each site, and at the first byte.
 	type start struct {
 		at    uint64
 		sites []Request
@@ -60,7 +101,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, err
 	for i, s := range starts {
 		from := s.at - p.At
 		code := p.Displaced[from:]
-		opts := insn.Options{}
+		opts := insn.Options{Lead: lead}
 		if i+1 < len(starts) {
 			code = p.Displaced[from : starts[i+1].at-p.At]
 			opts.NoJumpBack = true
@@ -90,8 +131,8 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, err
 	return out, nil
 }
 
-// stage builds one stage at its base. next, if not 0, is the base of the
-// following stage: this one's copies end in a jump there.
+// stage builds one stage at its base. next is the base of the following stage, to which this one's copies end
+// in a jump; 0: this is the last.
 func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options, next uint64) ([]byte, error) {
 	tail := func(c *asm.Code) error {
 		st.CopyAt = symbols.Addr(c.Here())
@@ -104,7 +145,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		if err != nil {
 			return err
 		}
-		st.Code, st.Copied, st.open = code, len(m.Code), opts.NoJumpBack
+		st.Code, st.Copied, st.opts = code, len(m.Code), opts
 		c.Raw(m.Code...)
 		if next != 0 {
 			st.Onward = st.At + symbols.Addr(len(code))
@@ -123,7 +164,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 	return o.probes(st, ws, tail)
 }
 
-// probes builds the stage of probes that are not apart.
+// probes builds the stage of probes that share it.
 func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	switch last := ws[len(ws)-1]; {
 	case last.Kind == Exit:
@@ -132,7 +173,7 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 		return o.course(last.P).Way().buildEntry(o, st, ws, tail)
 	}
 	params := o.goParams(ws[0])
-	params.Sketch = st.sketch
+	params.Sketch, params.FlagsDead = st.sketch, o.flagsDead(ws)
 	var d *detour.Detour
 	var err error
 	if ws[0].Kind == LoneExit {
@@ -153,7 +194,7 @@ func (o *planner) probesOf(ws []Request) []detour.Probe {
 		by := o.course(w.P).ByExits
 		p := detour.Probe{
 			ID: w.P.Id, Program: w.P.Program, CountOnly: w.P.Silent, IP: uint64(w.P.Where.Addr),
-			Anywhere: by != nil && by.Anywhere, Birth: w.P.Birth,
+			Anywhere: by != nil && by.Anywhere, Birth: w.P.Birth, Landing: w.P.Landing,
 		}
 		if x := w.P.Besides; x != nil {
 			p.Inject, p.Control, p.Bins = x.Inject, x.Control, x.Bins
@@ -163,8 +204,8 @@ func (o *planner) probesOf(ws []Request) []detour.Probe {
 	return out
 }
 
-// noted reports whether the calls of a function are noted in a table in common where its
-// entry's probes are: then nothing else is to be done for those that arrive there.
+// noted reports whether a return probe among the requests at a function's entry notes calls in the given
+// common table. Then calls that arrive there need no other stage.
 func (o *planner) noted(ws []Request, table uint64) bool {
 	return slices.ContainsFunc(ws, func(w Request) bool {
 		by := o.course(w.P).ByExits
@@ -178,13 +219,18 @@ func (o *planner) sameTable(a, b Request) bool {
 	return x != nil && y != nil && x.Calls.Common && x.Calls.Addr == y.Calls.Addr
 }
 
-// apart divides the probes of one address into those that share a stage: the
-// entry probes, with the first return probe if that is one of exits; those that an
-// exit is a hit of by itself, each return probe, those exits of others that have a
-// table in common, and each other exit. There is at least one part.
+// apart divides the requests at one address into parts, each of which is one stage. The parts are:
+//
+//   - all entry probes, together with the first return probe if that is by exits
+//   - all exits that are hits by themselves
+//   - each other return probe
+//   - for each common table and kind of passing, all exits
+//   - each other exit
+//
+// There is at least one part, which may be empty.
 func (o *planner) apart(ws []Request) [][]Request {
 	var entries, leaves []Request
-	var out [][]Request
+	var out, landings [][]Request
 	type way struct {
 		table   uint64
 		passing detour.Passing
@@ -193,6 +239,8 @@ func (o *planner) apart(ws []Request) [][]Request {
 	var noted map[uint64]bool // by table
 	for _, w := range ws {
 		switch {
+		case w.P.Landing != nil:
+			landings = append(landings, []Request{w})
 		case w.Kind == Entry:
 			entries = append(entries, w)
 		case w.Kind == LoneExit || w.Kind == Exit && w.Alone:
@@ -218,7 +266,7 @@ func (o *planner) apart(ws []Request) [][]Request {
 			}
 			out[n] = append(out[n], w)
 			if w.Within(*w.P.Where) {
-				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // who returns here most, or jumps
+				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // the function's own probe comes first: most calls here are its
 			}
 		case w.Kind == Return:
 			w.Joins = slices.ContainsFunc(out, func(before []Request) bool {
@@ -235,14 +283,14 @@ func (o *planner) apart(ws []Request) [][]Request {
 	switch {
 	case len(entries) > 0 && len(out) > 0 && out[0][0].Kind == Return && o.course(out[0][0].P).ByExits != nil:
 		out[0] = append(entries, out[0]...)
-	case len(entries) > 0 || len(out) == 0:
+	case len(entries) > 0 || len(out)+len(landings) == 0:
 		out = append([][]Request{entries}, out...)
 	}
-	return out
+	return append(landings, out...)
 }
 
-// enterStage and leaveStage build the code of the two sides as stages. The last
-// of ws is the return probe, the others are entry probes.
+// enterStage builds the stage of an entry by exits. The last of ws is the return probe, the others are entry
+// probes.
 func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
@@ -257,6 +305,7 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	return d.Code, nil
 }
 
+// leaveStage builds the stage of an exit. The requests in ws share it.
 func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	w := ws[0]
 	params, x := o.goParams(w), o.course(w.P).ByExits
@@ -271,7 +320,7 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	case w.Notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w Request) bool { return !w.Notes })
 		calls := x.Calls
-		calls.Joined = len(noting) < len(ws) // others' calls come here
+		calls.Joined = len(noting) < len(ws) // other functions' calls come to this jump, too
 		d, err = detour.BuildJump(uint64(st.Base), &params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)
 	case w.Passing != detour.NotPassing:
 		d, err = detour.BuildPassing(uint64(st.Base), &params, x.Calls, w.Passing, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)

@@ -1,34 +1,46 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/insn"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
-// tallyFrom is from how many places on that are only counted a batch has a tally.
+// tallyFrom is the number of places that are only counted from which on a batch uses a tally.
 const tallyFrom = 32
+
+// tallyAll is from how many such places on all detours that only count call the tally. Up to
+// there they count by themselves: a hit costs a quarter less, and a detour is twice as long.
+const tallyAll = 16384
+
+// tallySize is how much memory a tally is given: with the pieces for a table it takes more than
+// a page.
+const tallySize = 2 * memory.PageSize
 
 // Tally is the tally that a plan's detours call.
 type Tally struct {
 	Code  *detour.Tally
-	Fresh bool // it isn't there yet
+	Fresh bool // it must be written to the target
 }
 
-// Memory is where it lies.
+// Memory is the range of its memory.
 func (x *Tally) Memory() plan.Range {
-	return plan.Range{Lo: x.Code.Base, Hi: x.Code.Base + memory.PageSize}
+	return plan.Range{Lo: x.Code.Base, Hi: x.Code.Base + tallySize}
 }
 
-// planTally finds the tally for a plan's detours, if they are to have one, and where it
-// can lie if it isn't there. The return instances have their places by then.
+// planTally finds the tally for a plan's detours, if they use one, and a place for it if the target has no
+// suitable one. The instances of return probes must have their places already.
 func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function][]Request, avoid []plan.Range) error {
 	o.tally, o.params.Tally = nil, nil
 	lo, hi, n := tallied(groups)
+	o.params.OwnCounts = n < tallyAll
 	if n < tallyFrom || o.ground.ShadowStack {
 		return nil
 	}
@@ -46,12 +58,12 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
-	at, ok := memory.FindGap(maps, lo, hi, memory.PageSize, tried)
+	at, ok := memory.FindGap(maps, lo, hi, tallySize, tried)
 	if !ok {
-		return nil // detours count by themselves
+		return nil // the detours count by themselves
 	}
 	t, err := detour.BuildTally(uint64(at), &o.params, calls)
-	if err == nil && len(t.Code) > memory.PageSize {
+	if err == nil && len(t.Code) > tallySize {
 		err = fmt.Errorf("it has %d bytes", len(t.Code))
 	}
 	if err != nil {
@@ -62,8 +74,49 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	return nil
 }
 
-// tableOf is the table in common in which most return probes of a plan note their calls;
-// nil if there is none.
+// flagsDead reports whether a function makes new status flags behind probes of its entry
+// before anything can look at those that are there, a handler of a signal and other probes of
+// the batch neither: no instruction up to there may fault. Its first pushes don't, as the
+// detour's frame reaches farther down. Only the straight way is looked at.
+func (o *planner) flagsDead(ws []Request) bool {
+	f := o.code
+	if len(ws) == 0 || ws[0].Kind != Entry || f == nil || ws[0].Site.Addr != f.Start {
+		return false
+	}
+	pushed := 0
+	for code := f.Code; len(code) > 0; {
+		if at := uint64(f.Start) + uint64(len(f.Code)-len(code)); at > uint64(f.Start) && o.probed(at) {
+			return false
+		}
+		i, err := insn.Decode(code)
+		if err != nil || i.ReadsFlags() || i.Flags.Any(leavesWay) {
+			return false
+		}
+		if i.Flags.Any(insn.MemRead | insn.MemWrite | insn.Push | insn.Pop) {
+			_, _, _, _, named := i.Mem(code)
+			if pushed += 8; named || !i.Is(insn.Push) || pushed > detour.RedZone {
+				return false
+			}
+		}
+		if i.OverwritesFlags() {
+			return true
+		}
+		code = code[i.Len:]
+	}
+	return false
+}
+
+// probed reports whether a probe of the batch is at an address.
+func (o *planner) probed(at uint64) bool {
+	_, is := slices.BinarySearchFunc(o.wanted, at, func(r plan.Range, at uint64) int { return cmp.Compare(r.Lo, at) })
+	return is
+}
+
+// leavesWay are the instructions behind which others than the next one may run.
+const leavesWay = insn.RelBranch | insn.Call | insn.Ret | insn.Jmp | insn.IndirectJmp | insn.IndirectCall | insn.Syscall | insn.Trap |
+	insn.Priv | insn.Halt | insn.FarBranch | insn.XBegin | insn.Undefined | insn.Stops | insn.X87
+
+// tableOf is the common table in which most return probes of a plan note their calls; nil if there is none.
 func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
 	in, tables := map[uint64]int{}, map[uint64]*detour.Calls{}
 	var most *detour.Calls
@@ -86,8 +139,8 @@ func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
 	return most
 }
 
-// tallied says how many places are only counted, of those of the module that has the most
-// of them, and between which addresses these are.
+// tallied finds the module with the most places that are only counted. n is their number; they lie between lo
+// and hi.
 func tallied(groups map[*assess.Function][]Request) (lo, hi symbols.Addr, n int) {
 	type places struct {
 		lo, hi symbols.Addr
@@ -115,7 +168,7 @@ func tallied(groups map[*assess.Function][]Request) (lo, hi symbols.Addr, n int)
 	return most.lo, most.hi, most.n
 }
 
-// near reports whether most detours of places from lo to hi reach an address.
+// near reports whether at is near enough that most detours of places from lo to hi can reach it.
 func near(at uint64, lo, hi symbols.Addr) bool {
 	const reach = memory.Reach / 2
 	return at+reach > uint64(hi) && at < uint64(lo)+reach

@@ -1,12 +1,12 @@
 package planner
 
-// Thousands of stages wait to be written: their code lies close together.
+// The code of thousands of stages waits to be written. It is packed in large pieces of memory.
 
-// textPiece is how much memory for code is taken at once.
+// textPiece is the size of such a piece, in bytes.
 const textPiece = 256 << 10
 
-// keepText copies a stage's code to where that of others lies close by, and lets what it
-// was built in go: thousands of stages wait to be written.
+// keepText copies a stage's code into such a piece, so that the larger buffer in which it was built can be
+// freed.
 func (o *planner) keepText(st *Stage, text []byte) {
 	if len(text) > cap(o.texts)-len(o.texts) {
 		o.texts = make([]byte, 0, max(textPiece, len(text)))

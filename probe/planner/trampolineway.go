@@ -21,7 +21,7 @@ import (
 // which leave the stack alone (exitway.go; probe/engine, returnbreakpoint.go). followable has
 // the rules.
 
-// TrampolineWay is a return probe of return trampolines, with its instances.
+// TrampolineWay is the Way of a return probe by return trampolines, with its instances.
 type TrampolineWay struct {
 	Probe *Probe
 	Pool  detour.Pool
@@ -36,8 +36,7 @@ func (f *TrampolineWay) Owns([]byte, int, *Probe) bool { return true }
 
 func (f *TrampolineWay) Outlives() bool { return true }
 
-// followable says why the calls of a function can't return by a return trampoline; "" if
-// they can.
+// followable is the reason why the calls of a function can't return by a return trampoline; "" if they can.
 func (o *planner) followable(w Request) string {
 	f, err := o.ground.Code.Leaving(w.Site)
 	switch {

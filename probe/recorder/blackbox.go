@@ -18,7 +18,7 @@ import (
 
 // ErrNoRings says that a file holds no rings: it is no memory file that was kept
 // (--keep), nor a core dump of a process with probes that were left alone.
-var ErrNoRings = errors.New("it holds no hits of probes that were left in a process")
+var ErrNoRings = errors.New("it holds no hits of detached probes")
 
 // OpenFile opens the rings in a memory file that was kept (Options.Keep), or in a core
 // dump, whose process may be gone, or was another machine's. missing are the files that it

@@ -23,7 +23,7 @@ import (
 )
 
 // ErrNone says that nobody has left probes alone in a process.
-var ErrNone = errors.New("no probes were left in this process (kprobe trace --detach)")
+var ErrNone = errors.New("it has no detached probes (kprobe trace --detach leaves some)")
 
 // Recorder is what reads the rings of probes that were left alone in a process
 // (Session.Detach). The process notices nothing of it. It is not safe for concurrent
@@ -154,6 +154,9 @@ type Held struct {
 	Dump          bool          // this is a core dump, and Gone says nothing
 	Removed       bool          // the probes were taken out of the process
 	Off           bool          // a trigger has switched recording off (traceoff)
+	// Rules says that the process has set seccomp rules. Since then hits ask the kernel for nothing:
+	// what takes a question is a fault, or empty.
+	Rules bool
 	// Takes says that triggers take snapshots, Taken is how many they have taken, and TakenAt
 	// when the last was, CLOCK_MONOTONIC in ns; 0 is not known.
 	Takes          bool
@@ -177,7 +180,7 @@ func (r *Recorder) Held() (Held, error) {
 		if err != nil {
 			return h, err
 		}
-		h.Off, h.Expired = h.Off || state.Off, h.Expired || state.Expired
+		h.Off, h.Expired, h.Rules = h.Off || state.Off, h.Expired || state.Expired, h.Rules || state.Rules
 		taken, at, err := f.Taken()
 		if err != nil {
 			return h, err
@@ -272,6 +275,9 @@ func (h *Held) Line(n uint64) string {
 	}
 	if h.Off {
 		s.WriteString("; a trigger has switched recording off")
+	}
+	if h.Rules {
+		s.WriteString("; the program has set seccomp rules: what takes a question to the kernel is (fault) or empty since")
 	}
 	if h.Expired {
 		s.WriteString("; the probes have switched themselves off, as --expire says")

@@ -283,7 +283,7 @@ func (r *Regs) ReadString(at symbols.Addr, limit int) (string, error) {
 func (r *Regs) SkipFunction(result uint64) error {
 	switch {
 	case !r.of.Entry || r.IP() != r.of.Place:
-		return fmt.Errorf("%s is no function's entry: only there can a function be skipped", r.Symbol(r.IP()))
+		return fmt.Errorf("%s is not the entry of a function: a function can be skipped only there", r.Symbol(r.IP()))
 	case r.of.Shadow:
 		return errors.New("the program has a shadow stack: let the function return, and change its result")
 	}

@@ -132,8 +132,11 @@ func (c *Calibration) Update(s Sample) {
 }
 
 // NS converts a counter value to CLOCK_MONOTONIC in ns. The results never decrease if the
-// counter values don't.
+// counter values don't. 0 stands for a counter that could not be read: its time is 0, too.
 func (c *Calibration) NS(tsc uint64) int64 {
+	if tsc == 0 {
+		return 0
+	}
 	if tsc >= c.cur.at.TSC {
 		return c.cur.ns(tsc)
 	}

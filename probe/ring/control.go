@@ -22,6 +22,7 @@ import (
 //	ControlRate   u64: 2^64 divided by the ticks of the time stamp counter in a second. A
 //	              time stamp times that has the number of its second in the upper 64 bits
 //	ControlSwaps  u64, and what follows: snapshots (swap.go)
+//	ControlRules  u64: 1 once the process has set seccomp rules, and detours ask the kernel no more
 //	Trigger(n)    u64: how often trigger n may still act
 //	Kind(id)      u8: which of the events that triggers switch the probe belongs to; 0: none
 //	Bucket(n)     u64: the number of the second (upper half) and of the hits that the event
@@ -31,6 +32,8 @@ const (
 	ControlEnd  = 8
 	ControlRate = 16
 	ControlOver = 24
+
+	ControlRules = 56
 
 	// MaxTriggers is how many triggers a session may have. MaxKinds is how many events they
 	// may switch.
@@ -45,17 +48,18 @@ const (
 type ControlState struct {
 	Off     bool // a trigger has switched recording off
 	Expired bool // the end is over
+	Rules   bool // the process has set seccomp rules, and detours ask the kernel no more
 }
 
 // ReadControl reads the section of a file. now is the present time stamp, or 0 for a file that
 // nobody writes to any more.
 func ReadControl(r io.ReaderAt, l *Layout, now uint64) (ControlState, error) {
-	b := make([]byte, 32)
+	b := make([]byte, controlTriggers)
 	if err := readFull(r, b, l.Control.Off); err != nil {
 		return ControlState{}, fmt.Errorf("read what switches the probes: %w", err)
 	}
 	end := binary.LittleEndian.Uint64(b[ControlEnd:])
-	return ControlState{Off: b[ControlOn] == 0, Expired: end != 0 && end <= now || b[ControlOver] != 0}, nil
+	return ControlState{Off: b[ControlOn] == 0, Expired: end != 0 && end <= now || b[ControlOver] != 0, Rules: b[ControlRules] != 0}, nil
 }
 
 func (l *Layout) controlSize() int64 { return l.buckets() + 8*(int64(l.MaxProbes)+1) }

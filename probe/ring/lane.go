@@ -22,7 +22,7 @@ type lane struct {
 	read      uint64
 	published uint64
 	more      bool   // take has left records in the ring, for the next time
-	since     uint64 // counter before the last take that left none
+	marks     []mark // how far writers were, the oldest first; that of read or before it is the first
 	holes     []hole // in order; one without known length is the last and at read
 	left      []leftPart
 	corrupt   uint64 // times emptied
@@ -35,6 +35,11 @@ type lane struct {
 	// whole makes take leave records in buf as they lie in the ring, instead of queueing
 	// them.
 	whole bool
+}
+
+// mark is a time and the head after it: what is reserved from there on has a later time stamp.
+type mark struct {
+	head, tsc uint64
 }
 
 // hole is room that was reserved and isn't committed.
@@ -64,22 +69,54 @@ func (ln *lane) init(m mem, l *Layout, n int, seen *count) {
 	ln.published = ln.read
 }
 
+// mostMarks bounds the marks of a lane. Without some of them it is only less exactly known how
+// old an unfinished record can be.
+const mostMarks = 64
+
+// mark notes that the head was loaded after tsc, and drops the marks that are of no use.
+func (ln *lane) mark(head, tsc uint64) {
+	i := 0
+	for i+1 < len(ln.marks) && int64(ln.marks[i+1].head-ln.read) <= 0 {
+		i++
+	}
+	ln.marks = append(ln.marks[:0], ln.marks[i:]...)
+	switch n := len(ln.marks); {
+	case n > 0 && ln.marks[n-1].head == head:
+		ln.marks[n-1].tsc = tsc
+	case n < mostMarks:
+		ln.marks = append(ln.marks, mark{head, tsc})
+	}
+}
+
+// floor is what the time stamp of a record that is reserved at pos, or after it, won't be below.
+func (ln *lane) floor(pos uint64) uint64 {
+	tsc := uint64(0)
+	for _, m := range ln.marks {
+		if int64(m.head-pos) > 0 {
+			break
+		}
+		tsc = m.tsc
+	}
+	return tsc
+}
+
 // mostTaken bounds what take copies out, in bytes of the ring. A full ring then doesn't take
 // its size, and more for the queue, of the reader's memory: a record without values has 16
 // bytes there, and 40 here.
 const mostTaken = 256 << 10
 
-// take copies out what is committed, or a part of it and sets more. Holes are found at now. If
-// wait is set, a lane whose queue is long, because older records of other lanes come first,
-// takes only what was unfinished.
-func (ln *lane) take(now int64, wait bool) {
+// take copies out what is committed, or a part of it and sets more. Holes are found at now; start
+// is the counter before the look. If wait is set, a lane whose queue is long, because older
+// records of other lanes come first, takes only what was unfinished.
+func (ln *lane) take(now int64, start uint64, wait bool) {
 	head := ln.m.load64(ln.head)
 	ln.more = false
-	if head == ln.read && len(ln.holes) == 0 {
-		return
-	}
 	if !ln.sound(head) {
 		ln.empty(head)
+		return
+	}
+	ln.mark(head, start)
+	if head == ln.read && len(ln.holes) == 0 {
 		return
 	}
 	old := ln.holes
@@ -100,7 +137,7 @@ func (ln *lane) take(now int64, wait bool) {
 		return
 	}
 	from := ln.read
-	end, ok := ln.walk(from, head, mostTaken, now, ln.since)
+	end, ok := ln.walk(from, head, mostTaken, now, 0)
 	ln.read = end
 	switch {
 	case !ok:
@@ -109,7 +146,7 @@ func (ln *lane) take(now int64, wait bool) {
 		ln.more = true
 	case end != head:
 		// Reserved a moment ago, or by a thread that got no further.
-		h := hole{at: end, since: now, floor: ln.since}
+		h := hole{at: end, since: now, floor: ln.floor(end)}
 		if stuck && old[len(old)-1].at == end {
 			h = old[len(old)-1]
 		}
@@ -148,7 +185,7 @@ func (ln *lane) walk(from, end, most uint64, since int64, floor uint64) (to uint
 		}
 		if !committed {
 			ln.copyOut(run, pos)
-			ln.holes = append(ln.holes, hole{pos, units, id, since, floor})
+			ln.holes = append(ln.holes, hole{pos, units, id, since, max(floor, ln.floor(pos))})
 			pos += n
 			run = pos
 			continue
@@ -313,7 +350,7 @@ func (ln *lane) clear(from, to uint64) {
 // empty gives everything up: the ring holds what no detour writes.
 func (ln *lane) empty(head uint64) {
 	ln.corrupt++
-	ln.holes, ln.left = nil, nil
+	ln.holes, ln.left, ln.marks = nil, nil, nil
 	clear(ln.m.b[ln.data : ln.data+int64(ln.size)+Slack])
 	ln.read = head
 }

@@ -31,7 +31,7 @@ const MemfdName = "kprobe"
 const Magic = "KPROBE\x00\x00"
 
 // Version is the layout's version; a reader refuses any other.
-const Version = 8
+const Version = 9
 
 // PageSize is the granule of every section.
 const PageSize = 4096

@@ -83,7 +83,7 @@ func TestStateWord(t *testing.T) {
 	for _, tt := range []struct {
 		id    uint32
 		units int
-	}{{1, 2}, {MaxID, MaxUnits}, {1, MaxUnits}, {MaxID, 2}, {4711, 5}} {
+	}{{1, 2}, {MaxID, MaxUnits}, {1, MaxUnits}, {MaxID, 2}, {4711, 5}, {1 << 19, 1536}, {1<<19 + 1, 1544}, {MaxID, 1535}} {
 		for _, commit := range []bool{false, true} {
 			w := StateWord(tt.id, tt.units)
 			if commit {
@@ -98,9 +98,21 @@ func TestStateWord(t *testing.T) {
 	if id, units, c := SplitState(SkipWord(7)); id != 0 || units != 7 || !c {
 		t.Errorf("skip of 7: %d, %d, %v", id, units, c)
 	}
-	for n, want := range map[int]int{0: 2, 1: 3, 8: 3, 9: 4, 24: 5} {
+	for n, want := range map[int]int{0: 2, 1: 3, 8: 3, 9: 4, 24: 5, ExactSize - HeaderSize: 1536, ExactSize - HeaderSize + 1: 1544, MaxRecord - HeaderSize: MaxUnits} {
 		if got := Units(n); got != want {
 			t.Errorf("Units(%d) = %d, want %d", n, got, want)
+		}
+	}
+	// Every length that a record may have comes back, and no other fits the slack.
+	for units := range MaxUnits + 1 {
+		fit := FitUnits(units)
+		if _, got, _ := SplitState(StateWord(1, fit)); got != fit || fit < units || fit >= units+CoarseUnit/Unit {
+			t.Fatalf("%d units: %d, read back as %d", units, fit, got)
+		}
+	}
+	for length := uint32(0); length <= LengthMask; length++ {
+		if _, units, _ := SplitState(length<<LengthShift | 1); units > MaxUnits || units*Unit > Slack {
+			t.Fatalf("a length of %d is %d units", length, units)
 		}
 	}
 }
@@ -108,7 +120,7 @@ func TestStateWord(t *testing.T) {
 // A session that begins with many probes has room for as many again, and a file laid out
 // so is taken for one.
 func TestForProbes(t *testing.T) {
-	for n, want := range map[int]int{0: DefaultMaxProbes, 32767: DefaultMaxProbes, 32768: 1<<17 - 1, 78_144: 1<<18 - 1, 1 << 17: MaxID, MaxID: MaxID} {
+	for n, want := range map[int]int{0: DefaultMaxProbes, 32767: DefaultMaxProbes, 32768: 1<<17 - 1, 78_144: 1<<18 - 1, 1 << 17: 1<<19 - 1, 1 << 18: MaxID, 1_000_000: MaxID, MaxID: MaxID} {
 		p := ForProbes(n)
 		p.CPUs = 2
 		l, err := New(p)
@@ -158,7 +170,7 @@ func TestFormatIsFixed(t *testing.T) {
 		{"area shift", int64(l.AreaShift), 23}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
 		{"stamp", StampSize, 8}, {"claimed", ClaimOff, 72}, {"overwritten", OverOff, 80}, {"up to", OverTo, 88}, {"taken", TakenSize, 32}, {"taken in sequences", TakenSeq, 16}, {"mode", ModeOff, 124},
-		{"version", Version, 8},
+		{"version", Version, 9},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

@@ -13,10 +13,9 @@ type leftPart struct {
 // oldestLeft is the least time stamp of the records that take has left in the
 // ring, where they lie nearly in order only, and of those that will be finished.
 func (ln *lane) oldestLeft() uint64 {
-	floor := ln.since
 	head := ln.m.load64(ln.head)
 	if !ln.sound(head) {
-		return floor // the next take empties it
+		return ln.floor(ln.read) // the next take empties it
 	}
 	gone := 0
 	for gone < len(ln.left) && ln.left[gone].from != ln.read {
@@ -53,12 +52,12 @@ func (ln *lane) lookThrough(from, head uint64) leftPart {
 		id, units, committed := SplitState(ln.m.load32(at))
 		n := uint64(units) * Unit
 		if n == 0 || n > head-pos {
-			part.oldest, part.whole, part.end = min(part.oldest, ln.since), false, from
+			part.oldest, part.whole, part.end = min(part.oldest, ln.floor(pos)), false, from
 			return part
 		}
 		switch {
 		case !committed:
-			part.oldest, part.whole = min(part.oldest, ln.since), false
+			part.oldest, part.whole = min(part.oldest, ln.floor(pos)), false
 		case id != 0:
 			part.oldest = min(part.oldest, ln.m.load64(at+TimeOff))
 		}

@@ -2,19 +2,28 @@ package ring
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
-// oldestOf is oldestLeft, found by looking through everything.
-func oldestOf(ln *lane) uint64 {
+// oldestOf is oldestLeft, found by looking through everything; marks are all there were.
+func oldestOf(ln *lane, marks []mark) uint64 {
+	floor := func(pos uint64) (tsc uint64) {
+		for _, m := range marks {
+			if m.head <= pos {
+				tsc = m.tsc
+			}
+		}
+		return tsc
+	}
 	oldest := ^uint64(0)
 	for pos, head := ln.read, ln.m.load64(ln.head); pos != head; {
 		id, units, committed := SplitState(ln.m.load32(ln.at(pos)))
 		switch {
 		case units == 0:
-			return min(oldest, ln.since)
+			return min(oldest, floor(pos))
 		case !committed:
-			oldest = min(oldest, ln.since)
+			oldest = min(oldest, floor(pos))
 		case id != 0:
 			oldest = min(oldest, ln.m.load64(ln.at(pos)+TimeOff))
 		}
@@ -36,6 +45,7 @@ func TestOldestLeft(t *testing.T) {
 	ln := &x.r.lanes[0]
 	open, order := map[int]func(){}, []int(nil)
 	left, remembered := 0, 0
+	marks := slices.Clone(ln.marks)
 	for round := range 2400 {
 		for range rng.IntN(120) {
 			n := rng.IntN(60) * 8
@@ -61,11 +71,13 @@ func TestOldestLeft(t *testing.T) {
 		if fills := round/200%2 == 0; fills && rng.IntN(100) > 0 {
 			continue
 		}
-		ln.take(x.clock.Mono(), false)
-		x.r.settle(ln, x.clock.Mono(), false)
+		start := x.now()
+		marks = append(marks, mark{ln.m.load64(ln.head), start})
+		ln.take(x.clock.Mono(), start, false)
+		x.r.settle(ln, x.clock.Mono(), start, false)
 		if ln.more {
 			left++
-			if got, want := ln.oldestLeft(), oldestOf(ln); got != want {
+			if got, want := ln.oldestLeft(), oldestOf(ln, marks); got != want {
 				t.Fatalf("round %d: %d, want %d", round, got, want)
 			}
 			for _, p := range ln.left {
@@ -73,8 +85,6 @@ func TestOldestLeft(t *testing.T) {
 					remembered++
 				}
 			}
-		} else {
-			ln.since = x.now()
 		}
 		if ln.corrupt > 0 {
 			t.Fatalf("round %d: the ring is taken for corrupt", round)

@@ -173,3 +173,50 @@ func TestMuchInTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestMuchBehindOneThatIsWritten wants records to be passed on while the ring is never seen
+// empty and its last record is always being written: none of them can be older than the look
+// before it was reserved.
+func TestMuchBehindOneThatIsWritten(t *testing.T) {
+	l, err := New(Params{CPUs: 2, MaxProbes: 100, Fallback: 1, Instances: 1, Code: 1, MaxMaps: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newBenchOf(t, l, make([]byte, l.Size), Options{})
+	const part = mostTaken / HeaderSize
+	for range 2 * part {
+		x.put(t, 0, 1, 1, x.now(), "")
+	}
+	put := 2 * part
+	var finish func()
+	var g []got
+	for round := range 40 {
+		for range part - 1 {
+			x.put(t, 0, 1, 1, x.now(), "")
+		}
+		r, ok := x.p.Reserve(0, 1, 0)
+		if !ok {
+			t.Fatal("no room")
+		}
+		if finish != nil {
+			finish()
+		}
+		at := x.now()
+		finish = func() { r.Fill(1, at, nil); r.Commit() }
+		put += part
+		g = append(g, x.poll(t, false)...)
+		if behind := put - len(g); behind > 5*part {
+			t.Fatalf("round %d: %d records are behind", round, behind)
+		}
+	}
+	if n := cap(x.r.lanes[0].q); n > 5*part {
+		t.Errorf("room for %d records is taken", n)
+	}
+	finish()
+	for range 10 {
+		g = append(g, x.poll(t, false)...)
+	}
+	if len(g) != put || !slices.IsSortedFunc(g, func(a, b got) int { return int(int64(a.TSC - b.TSC)) }) {
+		t.Errorf("%d records, want %d in order", len(g), put)
+	}
+}

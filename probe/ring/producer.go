@@ -103,7 +103,11 @@ func (r Reservation) Commit() { r.m.store32(r.at+StateOff, CommitWord(r.id, r.un
 // room as a skip record.
 func (r Reservation) CommitShort(n int) {
 	units := min(Units(max(n, 0)), r.units)
-	if rest := r.units - units; rest > 0 {
+	rest := r.units - units
+	if rest > exactUnits {
+		rest -= rest % coarse // the record becomes longer
+	}
+	if units = r.units - rest; rest > 0 {
 		clear(r.m.b[r.at+int64(units)*Unit : r.at+int64(r.units)*Unit])
 		r.m.store32(r.at+int64(units)*Unit, SkipWord(rest))
 	}

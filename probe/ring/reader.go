@@ -136,7 +136,8 @@ func NewReader(b []byte, l *Layout, opts Options) (*Reader, error) {
 	}
 	r.first = TakeSample(opts.Clock)
 	for i := range r.lanes {
-		r.lanes[i].since = r.first.TSC
+		ln := &r.lanes[i]
+		ln.mark(ln.read, r.first.TSC)
 	}
 	return r, nil
 }
@@ -229,8 +230,8 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 	for i := range r.lanes {
 		ln := &r.lanes[i]
 		ln.whole = r.whole
-		ln.take(now, r.gave)
-		r.settle(ln, now, final)
+		ln.take(now, start, r.gave)
+		r.settle(ln, now, start, final)
 		for _, h := range ln.holes {
 			late := int64(r.opts.Lateness)
 			if h.units == 0 {
@@ -246,8 +247,6 @@ func (r *Reader) take(now int64, final bool) (start, horizon uint64) {
 		} else if ln.more {
 			r.more = true
 			horizon = min(horizon, ln.oldestLeft())
-		} else {
-			ln.since = start
 		}
 		r.stats.Bytes += ln.publish()
 		r.stats.Corrupt += ln.corrupt

@@ -2,10 +2,10 @@ package ring
 
 // settle gives up the unfinished records that nobody will finish. Each round
 // moves over one reservation without length, towards the head that take saw.
-func (r *Reader) settle(ln *lane, now int64, final bool) {
+func (r *Reader) settle(ln *lane, now int64, start uint64, final bool) {
 	for r.settleKnown(ln, now, final) {
 		ln.unstick()
-		ln.take(now, false)
+		ln.take(now, start, false)
 	}
 }
 

@@ -2,12 +2,13 @@ package ring
 
 // The record. It starts 8-byte aligned:
 //
-//	+0  u32 state word: probe id (bits 0-18), length (bits 19-30), commit (bit 31)
+//	+0  u32 state word: probe id (bits 0-19), length (bits 20-30), commit (bit 31)
 //	+4  u32 thread id
 //	+8  u64 rdtsc
 //	+16     argument data, as fetch encodes it, padded to 8 bytes
 //
-// The length counts the whole record, header included, in units of 8 bytes.
+// The length is that of the whole record, header included. Up to ExactSize it counts units of 8
+// bytes; beyond, pieces of CoarseUnit bytes: a long record is padded.
 //
 // # How a record is written
 //
@@ -40,22 +41,37 @@ const (
 	TimeOff  = 8
 	DataOff  = 16
 
-	idBits    = 19
-	unitBits  = 12
+	idBits    = 20
+	unitBits  = 11
 	commitBit = 1 << 31
+
+	// LengthShift is where the length is in a state word, LengthMask its bits once they are
+	// there no more.
+	LengthShift = idBits
+	LengthMask  = 1<<unitBits - 1
+	// ExactSize is the size in bytes from which on a record's is a multiple of CoarseUnit.
+	ExactSize  = exactUnits * Unit
+	CoarseUnit = coarse * Unit
+	exactUnits = 1536
+	coarse     = 8
 
 	// MaxID is the highest probe id. Ids count from 1; 0 marks a skip record.
 	MaxID = 1<<idBits - 1
 	// MaxUnits and MaxRecord bound one record, header included.
-	MaxUnits  = 1<<unitBits - 1
+	MaxUnits  = 4096
 	MaxRecord = MaxUnits * Unit
 	// Slack is mapped after every ring's data.
-	Slack = 1 << (unitBits + 3)
+	Slack = MaxRecord
 )
 
 // StateWord is the state word of a record that is reserved and being written.
-// units is the record's length in 8-byte units, header included.
-func StateWord(id uint32, units int) uint32 { return id&MaxID | uint32(units&MaxUnits)<<idBits }
+// units is the record's length in 8-byte units, header included, as FitUnits gives it.
+func StateWord(id uint32, units int) uint32 {
+	if units > exactUnits {
+		units = exactUnits + (units-exactUnits)/coarse
+	}
+	return id&MaxID | uint32(units&LengthMask)<<LengthShift
+}
 
 // CommitWord is the state word of a finished record.
 func CommitWord(id uint32, units int) uint32 { return StateWord(id, units) | commitBit }
@@ -64,10 +80,27 @@ func CommitWord(id uint32, units int) uint32 { return StateWord(id, units) | com
 func SkipWord(units int) uint32 { return CommitWord(0, units) }
 
 // SplitState takes a state word apart. Both id and units are 0 for room that
-// is reserved and not yet written to.
+// is reserved and not yet written to. units is 0 for a length that no record has.
 func SplitState(w uint32) (id uint32, units int, committed bool) {
-	return w & MaxID, int(w >> idBits & MaxUnits), w&commitBit != 0
+	units = int(w >> LengthShift & LengthMask)
+	if units > exactUnits {
+		if units = exactUnits + (units-exactUnits)*coarse; units > MaxUnits {
+			units = 0
+		}
+	}
+	return w & MaxID, units, w&commitBit != 0
 }
 
 // Units is the number of 8-byte units of a record with n bytes of data.
-func Units(n int) int { return (HeaderSize + n + Unit - 1) / Unit }
+func Units(n int) int { return FitUnits((HeaderSize + n + Unit - 1) / Unit) }
+
+// FitUnits is the least length in units, from units on, that a record may have.
+func FitUnits(units int) int {
+	if units <= exactUnits {
+		return units
+	}
+	return (units + coarse - 1) / coarse * coarse
+}
+
+// Padded is the number of bytes of data in a record that has room for n.
+func Padded(n int) int { return Units(n)*Unit - HeaderSize }

@@ -66,11 +66,22 @@ type Raw struct {
 
 // Next decodes the first of records that lie one after another, and returns those after it. ok
 // is false if there is none, or the bytes are not a record. Room that holds no record has ID 0.
-func Next(b []byte) (r Raw, rest []byte, ok bool) {
+func Next(b []byte) (r Raw, rest []byte, ok bool) { return next(b, SplitState) }
+
+// NextShort is Next for records of memory files of versions up to 8: of their state words' 31
+// bits, 19 are the probe and 12 the length, always in units of 8 bytes.
+func NextShort(b []byte) (r Raw, rest []byte, ok bool) {
+	return next(b, func(w uint32) (id uint32, units int, committed bool) {
+		const idBits, unitBits = 19, 12
+		return w & (1<<idBits - 1), int(w >> idBits & (1<<unitBits - 1)), w&commitBit != 0
+	})
+}
+
+func next(b []byte, split func(w uint32) (id uint32, units int, committed bool)) (r Raw, rest []byte, ok bool) {
 	if len(b) < Unit {
 		return r, nil, false
 	}
-	id, units, committed := SplitState(binary.LittleEndian.Uint32(b))
+	id, units, committed := split(binary.LittleEndian.Uint32(b))
 	n := units * Unit
 	if !committed || n == 0 || n > len(b) || id != 0 && n < HeaderSize {
 		return r, nil, false

@@ -301,7 +301,7 @@ func (v *View) put(n int, pos, off, bytes uint64) {
 	le := binary.LittleEndian
 	id, _, _ := SplitState(le.Uint32(b))
 	r := ViewRecord{ID: id, TID: le.Uint32(b[TIDOff:]), CPU: n % v.l.CPUs, TSC: le.Uint64(b[TimeOff:]), off: len(v.data), n: int(bytes) - DataOff, ring: n, pos: pos}
-	if r.n < 0 || r.TSC < v.from {
+	if r.n < 0 || r.TSC != 0 && r.TSC < v.from { // 0: the time is not known (Calibration.NS)
 		return
 	}
 	v.data = append(v.data, b[DataOff:]...)

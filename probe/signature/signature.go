@@ -69,8 +69,11 @@ func (e *Error) Error() string {
 // them. The error is an *Error.
 func Parse(entry any, firsts ...First) (*Func, error) {
 	fn := reflect.ValueOf(entry)
-	if entry == nil || fn.Kind() != reflect.Func || fn.IsNil() {
-		return nil, &Error{Reason: fmt.Sprintf("%T is no function", entry)}
+	switch {
+	case entry == nil || fn.Kind() != reflect.Func:
+		return nil, &Error{Reason: fmt.Sprintf("%T is not a function", entry)}
+	case fn.IsNil():
+		return nil, &Error{Reason: fmt.Sprintf("the %T is nil", entry)}
 	}
 	t := fn.Type()
 	bad := func(i int, format string, a ...any) error {
@@ -199,7 +202,7 @@ func plainData(t reflect.Type) string {
 	case t.Kind() == reflect.Array:
 		return plainData(t.Elem())
 	case t.Kind() != reflect.Struct:
-		return fmt.Sprintf("%v is no number, array or struct: a pointer inside is a uintptr", t)
+		return fmt.Sprintf("%v is not a number, array or struct: declare a pointer inside as uintptr", t)
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)

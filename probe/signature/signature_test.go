@@ -25,16 +25,16 @@ func TestSignatures(t *testing.T) {
 		param int
 		want  string
 	}{
-		{nil, 0, "<nil> is no function"},
-		{7, 0, "int is no function"},
-		{(func())(nil), 0, "no function"},
+		{nil, 0, "<nil> is not a function"},
+		{7, 0, "int is not a function"},
+		{(func())(nil), 0, "the func() is nil"},
 		{func(int, chan int) {}, 2, "parameter 2 (chan int): C has no such type"},
 		{func([]byte) {}, 1, "*[N]T"},
 		{func(*regs, [4]int) {}, 2, "*[N]T"},
 		{func(struct{ A int }) {}, 1, "by value"},
 		{func(*struct{ a int }) {}, 1, "field a of struct { a int } is not exported"},
-		{func(*struct{ A *int }) {}, 1, "field A: *int is no number"},
-		{func(*struct{ A [2]struct{ B string } }) {}, 1, "field A: field B: string is no number"},
+		{func(*struct{ A *int }) {}, 1, "field A: *int is not a number"},
+		{func(*struct{ A [2]struct{ B string } }) {}, 1, "field A: field B: string is not a number"},
 		{func(*[2049]byte) {}, 1, "2049 bytes, and at most 2048"},
 		{func(*struct{}) {}, 1, "points to nothing"},
 		{func(...int) {}, 1, "number of arguments"},

@@ -10,14 +10,18 @@ import (
 )
 
 // Births are the places of a file at which a task may be made that shares its maker's
-// memory: system call instructions whose number is, or may be, that of clone, clone3 or
-// vfork.
+// memory, system call instructions whose number is, or may be, that of clone, clone3 or
+// vfork; those at which seccomp rules may be set, by seccomp or prctl; and those at which memory
+// may be taken away that could be read before.
 
-// Numbers of the system calls that make tasks.
+// Numbers of the system calls that make tasks, and that set rules.
 const (
 	SysClone  = 56
 	SysVfork  = 58
 	SysClone3 = 435
+
+	SysPrctl   = 157
+	SysSeccomp = 317
 )
 
 // AnyNumber is the number of a system call that is known only when it is made.
@@ -31,6 +35,10 @@ type Birth struct {
 	Func   symbols.Func // what is around it, the unwinding information may end before
 	Number int          // AnyNumber: it is where From says, before the instruction at Before
 	From   Number
+	Task   bool // it may make a task
+	Rules  bool // it may set seccomp rules
+	Unmaps bool // it may end a mapping, or change what can be read
+	Blurs  bool // the instruction at Before sets one of its arguments
 }
 
 // Number says where a number is: in a register, or in the memory that it leads to.
@@ -40,12 +48,26 @@ type Number struct {
 	Off    int64
 }
 
-// sharesMemory is CLONE_VM.
-const sharesMemory = 0x100
+const (
+	sharesMemory  = 0x100 // CLONE_VM
+	setsSeccomp   = 22    // PR_SET_SECCOMP
+	setModeFilter = 1     // SECCOMP_SET_MODE_STRICT is 0
+)
 
-// Births finds the places of a file. unknown are addresses at which such an instruction
-// may stand and no function is known.
-func Births(file *symbols.File) (list []Birth, unknown []symbols.Vaddr) {
+// unmapping are the numbers of the system calls that may end a mapping: mmap, mprotect, munmap, brk,
+// mremap, madvise, shmat; and of those that change in other ways what can be read: personality,
+// userfaultfd, pkey_mprotect, pkey_alloc, process_madvise.
+var unmapping = []uint32{9, 10, 11, 12, 25, 28, 30, 135, 323, 329, 330, 440}
+
+// Unmapping lists these numbers in ascending order.
+func Unmapping() []uint32 { return slices.Clone(unmapping) }
+
+// arguments are the registers of the arguments that say what is unmapped.
+var arguments = insn.Set(insn.RDI, insn.RSI, insn.RDX, insn.R10, insn.R8)
+
+// Births finds the places of a file. unknown are addresses at which an instruction that makes a task
+// may stand and no function is known; blind those at which one may stand that ends a mapping.
+func Births(file *symbols.File) (list []Birth, unknown, blind []symbols.Vaddr) {
 	var fn symbols.Func
 	var calls []Birth
 	for _, v := range file.Syscalls() {
@@ -56,14 +78,18 @@ func Births(file *symbols.File) (list []Birth, unknown []symbols.Vaddr) {
 			var ok bool
 			if fn, ok = around(file, v); !ok {
 				fn = symbols.Func{}
-				if mayMake(file, v) {
+				task, unmaps := mayMake(file, v)
+				if task {
 					unknown = append(unknown, v)
+				}
+				if unmaps {
+					blind = append(blind, v)
 				}
 				continue
 			}
 			_, sweep, err := Decode(file, fn, symbols.Addr(fn.Start))
 			if err != nil {
-				unknown = append(unknown, v)
+				unknown, blind = append(unknown, v), append(blind, v)
 				fn = symbols.Func{}
 				continue
 			}
@@ -73,7 +99,7 @@ func Births(file *symbols.File) (list []Birth, unknown []symbols.Vaddr) {
 			list = append(list, calls[i])
 		}
 	}
-	return list, unknown
+	return list, unknown, blind
 }
 
 // signalReturn is how long the instruction is that stands before the system call of the
@@ -104,19 +130,23 @@ func around(file *symbols.File, v symbols.Vaddr) (symbols.Func, bool) {
 	return symbols.Func{}, false
 }
 
-// mayMake reports whether bytes that are in no function that is known may be such a system
-// call: those before have one of the numbers. Most are data.
-func mayMake(file *symbols.File, v symbols.Vaddr) bool {
+// mayMake reports whether bytes that are in no function that is known may be a system call that makes
+// a task, or one that ends a mapping: those before have one of the numbers. Most are data.
+func mayMake(file *symbols.File, v symbols.Vaddr) (task, unmaps bool) {
 	code, err := file.Text(v-cutOff, cutOff)
 	if err != nil {
-		return true
+		return true, true
+	}
+	has := func(n uint32, before ...byte) bool {
+		return bytes.Contains(code, binary.LittleEndian.AppendUint32(before, n)) || n < 128 && bytes.Contains(code, []byte{0x6a, byte(n)})
 	}
 	for _, n := range [...]uint32{SysClone, SysVfork, SysClone3} {
-		if bytes.Contains(code, binary.LittleEndian.AppendUint32(nil, n)) || n < 128 && bytes.Contains(code, []byte{0x6a, byte(n)}) {
-			return true
-		}
+		task = task || has(n)
 	}
-	return false
+	for _, n := range unmapping { // mov eax; small numbers alone are everywhere
+		unmaps = unmaps || has(n, 0xb8) || has(n, 0xc0)
+	}
+	return task, unmaps
 }
 
 // birthsIn finds those of a function.
@@ -127,22 +157,32 @@ func birthsIn(fn symbols.Func, sweep *insn.Function) (out []Birth) {
 			continue
 		}
 		number, known := k.in[i].of(insn.RAX)
-		b := Birth{At: symbols.Vaddr(at), Behind: symbols.Vaddr(at + uint64(k.inst[i].Len)), Func: fn, Number: AnyNumber}
-		switch {
-		case !known:
-		case !slices.ContainsFunc(number, makesTask):
-			continue
-		case len(number) == 1:
-			b.Number = int(number[0])
+		b := Birth{At: symbols.Vaddr(at), Behind: symbols.Vaddr(at + uint64(k.inst[i].Len)), Func: fn, Number: AnyNumber, Task: true, Rules: true, Unmaps: true}
+		if known {
+			b.Task, b.Rules = slices.ContainsFunc(number, makesTask), slices.ContainsFunc(number, setsRules)
+			b.Unmaps = slices.ContainsFunc(number, func(v uint32) bool { return slices.Contains(unmapping, v) })
+			if len(number) == 1 {
+				b.Number = int(number[0])
+			}
 		}
-		flags, known := k.in[i].of(insn.RDI)
-		if b.Number == SysClone && known && !slices.ContainsFunc(flags, func(v uint32) bool { return v&sharesMemory != 0 }) {
+		if first, known := k.in[i].of(insn.RDI); known {
+			switch none := func(does func(v uint32) bool) bool { return !slices.ContainsFunc(first, does) }; b.Number {
+			case SysClone:
+				b.Task = !none(func(v uint32) bool { return v&sharesMemory != 0 })
+			case SysPrctl:
+				b.Rules = !none(func(v uint32) bool { return v == setsSeccomp })
+			case SysSeccomp:
+				b.Rules = !none(func(v uint32) bool { return v <= setModeFilter })
+			}
+		}
+		if !b.Task && !b.Rules && !b.Unmaps {
 			continue
 		}
 		if i > 0 && k.at[i-1]+uint64(k.inst[i-1].Len) == at && !k.entered[i] && k.next(i-1) {
 			var ok bool
 			if b.From, ok = k.numberBefore(i - 1); (ok || b.Number != AnyNumber) && !k.inst[i-1].RegsWritten().Has(insn.RDI) {
 				b.Before = symbols.Vaddr(k.at[i-1])
+				b.Blurs = k.inst[i-1].RegsWritten()&arguments != 0
 			}
 		}
 		out = append(out, b)
@@ -174,6 +214,8 @@ func (k *knower) numberBefore(i int) (Number, bool) {
 }
 
 func makesTask(v uint32) bool { return v == SysClone || v == SysVfork || v == SysClone3 }
+
+func setsRules(v uint32) bool { return v == SysPrctl || v == SysSeccomp }
 
 // values are the low halves that registers may have: nil is anything.
 type values [16][]uint32

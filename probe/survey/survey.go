@@ -47,7 +47,7 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 	if w.USDT != nil && w.Func.End <= w.Func.Start {
 		// The note is all that is known of the place, and it says that a no-op is there.
 		if code, in, err = ProveStart(w); err == nil && !isNop(code[:in.Len]) {
-			err = refuse(w, "no function is known there, and it isn't the no-op that its note tells of")
+			err = refuse(w, "no function is known there, and it isn't the no-op that its note describes")
 		}
 		return code, in, err
 	}
@@ -75,7 +75,7 @@ func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
 	}
 	in, err = insn.Decode(code)
 	if err != nil {
-		return nil, in, refuse(w, "what is there is no instruction that is known (%v)", err)
+		return nil, in, refuse(w, "no known instruction is there (%v)", err)
 	}
 	if Shared(w.Module, w.Addr, int(in.Len)) {
 		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: SharedRule, Many: SharedRule}

@@ -65,7 +65,7 @@ func TestProve(t *testing.T) {
 		{"_start", 7, 0, "nearest boundaries are _start+0x6 and _start+0x8"},
 		{"_start", 8, 2, ""},
 		{"_start", 10, 0, "nearest boundaries are _start+0x8"},
-		{"bad", 0, 0, "no instruction that is known"},
+		{"bad", 0, 0, "no known instruction"},
 		{"other", 0, 1, ""},
 		{"other", 2, 1, ""},
 		{"trampoline", 0, 0, RestorerRule},

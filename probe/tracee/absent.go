@@ -45,8 +45,8 @@ const (
 // absentees are the reads of a process that wait for pages. The zero value is ready to use. It
 // is safe for concurrent use.
 type absentees struct {
-	waiting atomic.Int32 // given up, and not ended
-	late    atomic.Int32 // in vain in a row
+	waiting atomic.Int32 // number of reads that were given up and have not ended
+	late    atomic.Int32 // number of consecutive reads that were given up
 }
 
 func (a *absentees) patience() time.Duration {
@@ -147,7 +147,7 @@ func (p *Process) there(at uint64, n int) bool {
 		k := min(last-first+1, uint64(len(buf)/entry))
 		m, err := f.ReadAt(buf[:k*entry], int64(first*entry))
 		if err != nil || m < int(k*entry) {
-			return true // it says nothing of such memory
+			return true // pagemap doesn't cover such memory
 		}
 		for i := range k {
 			if binary.LittleEndian.Uint64(buf[i*entry:])>>present == 0 {

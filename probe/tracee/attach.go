@@ -34,9 +34,18 @@ func (t *Tracer) Attach(ctx context.Context, pid int) (*Process, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attach to process %d: %w", pid, err)
+		return nil, AttachError(pid, err)
 	}
 	return p, nil
+}
+
+// AttachError says which process couldn't be attached to, unless err says so itself.
+func AttachError(pid int, err error) error {
+	switch err.(type) {
+	case *TracedError, *PermissionError:
+		return fmt.Errorf("attach: %w", err)
+	}
+	return fmt.Errorf("attach to process %d: %w", pid, err)
 }
 
 func (t *Tracer) attach(ctx context.Context, pid int) (*Process, error) {

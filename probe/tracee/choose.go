@@ -155,7 +155,7 @@ func (c *choice) running(ctx context.Context) (over bool) {
 			}
 		}
 		if !candidates {
-			break // what is stopped, such as on its way out, stays so
+			break // stopped threads, such as those on their way out, stay stopped
 		}
 	}
 	if p.gone.Load() || p.dead() {
@@ -268,9 +268,9 @@ func (t *Thread) fit() bool {
 		if t.busy || !t.deferred {
 			return true
 		}
-		// A breakpoint, or a step's end, that waits to be handled: its signal is
-		// for us, and goes to the program only where the int3 is the program's
-		// own. Of a program that steps itself each stop is a trap's: it is owed that one.
+		// The stop of a breakpoint or of a step's end that is not handled yet. Its signal is the
+		// tracer's, and goes to the program only if the int3 is the program's own. A program that
+		// steps itself stops with a trap after each instruction, and is owed this one.
 		return t.status.StopSignal() == syscall.SIGTRAP && t.readSiginfo() == nil &&
 			(t.si.Code() == siKernel || t.isWatched() || t.stepping && t.endsStep() || t.ownStep())
 	case unix.PTRACE_EVENT_STOP:

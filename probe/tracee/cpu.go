@@ -29,7 +29,7 @@ func (t *Thread) CPU() int {
 	return t.p.tr.cpus.of(t.p.pid, t.tid)
 }
 
-// onlyCPU gives the CPU of a thread that may run on no other.
+// onlyCPU returns the CPU of a thread that may run on no other.
 func onlyCPU(tid int) (cpu int, ok bool) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(tid, &set) != nil || set.Count() != 1 {
@@ -64,7 +64,7 @@ func (c *cpuFiles) of(pid, tid int) int {
 		if err == nil {
 			return statCPU(b[:n])
 		}
-		// The file of a thread that is gone: another may have its number.
+		// The open file may be that of a thread that is gone, whose number another one has now.
 		e.close()
 	}
 	return -1

@@ -52,7 +52,7 @@ func (t *Thread) paid() bool {
 	}
 	t.debt = nil
 	if t.status>>16 == unix.PTRACE_EVENT_EXIT {
-		_ = in.putBack() // fails only where the memory is gone
+		_ = in.putBack() // fails only if the memory is gone
 		return false
 	}
 	grouped := t.status>>16 == unix.PTRACE_EVENT_STOP && t.status.StopSignal() != syscall.SIGTRAP
@@ -67,7 +67,7 @@ func (t *Thread) paid() bool {
 	}
 	if t.inDelivery() {
 		if err := in.keepSignal(t.status.StopSignal()); err != nil {
-			return false // its own fault, of which it dies by itself
+			return false // its own fault, by which it dies
 		}
 	}
 	in.saved.Rip = in.begun

@@ -37,7 +37,7 @@ type WatchSet [4]Watchpoint
 
 // ErrNoDebugRegisters says that the kernel, or the machine under it, provides no debug register
 // of this kind.
-var ErrNoDebugRegisters = errors.New("no debug register is to be had here")
+var ErrNoDebugRegisters = errors.New("memory can't be watched, because no debug register is to be had here")
 
 // ErrDebugRegistersTaken says that another user has the thread's debug registers:
 // perf_event_open(2), called by the program or by a profiler.
@@ -68,7 +68,7 @@ func (p *Process) watch(ctx context.Context, set *WatchSet) error {
 	was := p.watches
 	return p.withStopped(ctx, func(stopped []*Thread) error {
 		for _, t := range stopped {
-			// Its registers get other meanings.
+			// The numbers of registers will mean other memory.
 			if t.waitsWatched() {
 				p.tr.tellWatched(t)
 			}
@@ -78,7 +78,7 @@ func (p *Process) watch(ctx context.Context, set *WatchSet) error {
 			if err := t.debug(); err != nil && !errors.Is(err, ErrGone) {
 				p.watches = was
 				for _, o := range stopped {
-					_ = o.debug() // it had them before
+					_ = o.debug() // can't fail: it had them before
 				}
 				return err
 			}
@@ -97,7 +97,7 @@ func (t *Thread) debugOrTell() {
 	}
 	set := t.p.watches
 	if err := t.setDebug(set); err != nil && !errors.Is(err, ErrGone) {
-		t.watches = set // it isn't tried at each stop
+		t.watches = set // so that it isn't tried again at each stop
 		if w, ok := t.p.tr.handler.(Watcher); ok {
 			w.Unwatched(t, err)
 		}
@@ -153,7 +153,7 @@ func (t *Thread) setDebug(set *WatchSet) error {
 		return nil
 	}
 	if t.watches != nil {
-		// What is enabled can't be changed to just anything.
+		// The kernel may refuse a change of an enabled register, so all are disabled first.
 		if err := t.setDebugRegister(debugControl, 0); err != nil {
 			return err
 		}

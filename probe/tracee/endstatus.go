@@ -14,9 +14,9 @@ import (
 
 // How a process ended that was parted with
 //
-// For a process of Start, wait tells. Any other process is somebody else's child. A pidfd that
-// was opened before tells, from Linux 6.15 on, once the parent has collected the status. Until
-// then /proc does.
+// The status of a process of Start comes from wait. Any other process is another process's child. From
+// Linux 6.15 on, a pidfd that was opened before has the status once the parent has collected it.
+// Until then /proc has it.
 
 // pidfd is a descriptor of a process; 0: there is none.
 type pidfd int
@@ -44,7 +44,7 @@ const (
 	pidfdExitCode = 60
 )
 
-// exit gives the status that the parent was given.
+// exit returns the status that the parent has collected.
 func (f pidfd) exit() (st syscall.WaitStatus, ok bool) {
 	var info [pidfdInfoSize]byte
 	binary.LittleEndian.PutUint64(info[:], pidfdInfoExit)

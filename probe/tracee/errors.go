@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"kprobe/internal/procfs"
 )
 
 var (
@@ -31,7 +33,7 @@ var (
 	// ErrNoRoom says that no unused bytes were found for code or a saved context.
 	ErrNoRoom = errors.New("no unused bytes in the process for an injected call")
 	// ErrNoThread says that no thread of the process could be used for an injected call.
-	ErrNoThread = errors.New("no thread fit for an injected call")
+	ErrNoThread = errors.New("no thread can make a system call for kprobe now")
 	// ErrTimeout says that a thread did not stop, or an injected call did not return, in
 	// time.
 	ErrTimeout = errors.New("timed out")
@@ -109,6 +111,25 @@ func (e *PermissionError) Error() string {
 
 // Unwrap gives ErrPermission.
 func (e *PermissionError) Unwrap() error { return ErrPermission }
+
+// FrozenError says that a process is frozen by a cgroup: its threads execute nothing, not even for a tracer.
+type FrozenError struct {
+	PID    int
+	Cgroup string // its folder
+}
+
+// Error names the cgroup.
+func (e *FrozenError) Error() string {
+	return fmt.Sprintf("process %d is frozen by the cgroup %s: thaw it first", e.PID, e.Cgroup)
+}
+
+// Frozen is a *FrozenError if the process is frozen, as far as that can be known.
+func Frozen(pid int) error {
+	if dir := procfs.Frozen(pid); dir != "" {
+		return &FrozenError{PID: pid, Cgroup: dir}
+	}
+	return nil
+}
 
 // NotStoppedError lists the threads that did not stop in time. They wait in the kernel (a vfork
 // parent, a dead network file system, a frozen group), and execute no program code until that

@@ -38,13 +38,14 @@ func (p *Process) Sigaction(ctx context.Context, t *Thread, sig syscall.Signal) 
 
 // SetSigaction makes act the process's action for sig, by an injected call.
 func (p *Process) SetSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) error {
-	_, err := p.SwapSigaction(ctx, t, sig, act)
+	_, err := p.SwapSigaction(ctx, t, sig, act, 0)
 	return err
 }
 
 // SwapSigaction is SetSigaction and returns the previous action. The kernel does both in one
-// step, so an action that the program sets meanwhile isn't lost.
-func (p *Process) SwapSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction) (Sigaction, error) {
+// step, so an action that the program sets meanwhile isn't lost. It writes the previous action to
+// the address to in the process, where it stays; 0: nowhere that stays.
+func (p *Process) SwapSigaction(ctx context.Context, t *Thread, sig syscall.Signal, act Sigaction, to symbols.Addr) (Sigaction, error) {
 	var werr error
 	var b [sigactionSize]byte
 	_, err := p.syscallWith(ctx, t, syscall.SYS_RT_SIGACTION, func(r *room) []uintptr {
@@ -52,6 +53,9 @@ func (p *Process) SwapSigaction(ctx context.Context, t *Thread, sig syscall.Sign
 			return []uintptr{0} // signal 0 is refused
 		}
 		old := r.buffer + sigactionSize
+		if to != 0 {
+			old = uint64(to)
+		}
 		r.after = func() error {
 			_, err := p.ReadMemory(b[:], symbols.Addr(old))
 			return err

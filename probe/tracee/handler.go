@@ -17,8 +17,9 @@ const (
 	Resume Verdict = iota
 	// Step lets the thread execute one instruction and then calls Stepped. If the verdict
 	// is about a signal, the signal is kept and delivered, with its siginfo intact, after
-	// the first Stepped whose verdict isn't Step. A pushf doesn't store the trap flag that
-	// stepping needs.
+	// the first Stepped whose verdict isn't Step. A fault (Siginfo.Synchronous) is dropped
+	// instead: the Handler has answered it and moved the thread, or its instruction raises
+	// it again. A pushf doesn't store the trap flag that stepping needs.
 	//
 	// If the tracer is killed in the middle, the thread gets a SIGTRAP with the code
 	// TRAP_TRACE, and a program without a handler for it dies. The kernel itself clears the

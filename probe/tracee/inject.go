@@ -81,6 +81,9 @@ func (p *Process) syscallWith(ctx context.Context, t *Thread, nr uintptr, args f
 		})
 	})
 	if err != nil {
+		if frozen := Frozen(p.pid); frozen != nil && (errors.Is(err, ErrTimeout) || errors.Is(err, ErrNoThread)) {
+			err = fmt.Errorf("%w; %w", err, frozen)
+		}
 		return 0, fmt.Errorf("system call %d in process %d: %w", nr, p.pid, err)
 	}
 	if e := -int64(result); e > 0 && e < pageSize {

@@ -17,11 +17,11 @@ import (
 // injection is a call in progress in a stopped thread.
 type injection struct {
 	t        *Thread
-	saved    unix.PtraceRegs // what the thread goes on with
+	saved    unix.PtraceRegs // the registers with which the thread continues
 	start    unix.PtraceRegs // saved, without a system call to restart
 	mask     uint64
-	blocks   uint64         // what the call blocks
-	pass     syscall.Signal // goes to the kernel with the next step; 0 is none
+	blocks   uint64         // the signals that the call blocks
+	pass     syscall.Signal // the signal that the kernel gets with the next step; 0 is none
 	xstate   []byte
 	room     *room
 	image    []byte
@@ -31,14 +31,14 @@ type injection struct {
 	entry    bool   // the last stop was that of a system call's entry
 	first    uint64 // address of the first injected instruction
 	raised   bool   // a fault from before was dropped
-	begun    uint64 // where the thread goes on by itself
+	begun    uint64 // where the thread continues if the tracer is killed
 }
 
 // prepareInjection saves the context of t, in the tracer and in the process.
 func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err error) {
 	if t.status>>16 == 0 && t.inDelivery() && !t.busy {
-		// It can only be done where the kernel restarts what it makes restart,
-		// and the thread may be left elsewhere.
+		// This must be done now: only from this stop does the kernel restart the call, and the thread
+		// may be left from another.
 		t.hideSignal(t.status.StopSignal())
 	}
 	regs, err := t.Regs()
@@ -48,7 +48,7 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 	in = &injection{t: t, saved: *regs}
 	in.start = in.saved
 	in.start.Orig_rax = negative(-1)
-	in.start.Eflags &^= trapFlag // of a program that steps itself
+	in.start.Eflags &^= trapFlag // set if the program steps itself
 	if in.mask, err = t.SigMask(); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 		return nil, fmt.Errorf("XSAVE image of %d bytes: %w", n, ErrNoRoom)
 	}
 	in.xstate = buf[:n]
-	// The signal that stopped the thread can't be asked for any more after.
+	// After the call the kernel no longer has the siginfo of this stop.
 	if t.status>>16 == 0 {
 		if err := t.readSiginfo(); err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func (t *Thread) prepareInjection(ret uint64, stack bool) (in *injection, err er
 	}
 	begun, _ := t.begun(&in.saved)
 	if t.atTrap() {
-		begun.Rip = t.before(begun.Rip) // where it goes on should the tracer be killed
+		begun.Rip = t.before(begun.Rip) // where it continues if the tracer is killed
 	}
 	in.begun = begun.Rip
 	image, _ := buildFrame(0, &begun, in.mask, in.xstate, 0)
@@ -281,7 +281,7 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 		return ErrSeccomp // SYS_SECCOMP, or SYS_USER_DISPATCH of prctl
 	}
 	if sig == syscall.SIGTRAP && (si.Code() == trapHwbkpt || si.Code() == trapBrkpt && in.t.watches != nil) {
-		return nil // what is called has accessed memory that is watched
+		return nil // the called function has accessed watched memory
 	}
 	if si.Synchronous() {
 		if !in.raised && sig != syscall.SIGTRAP && in.t.stoppedAt(in.first) {
@@ -306,14 +306,14 @@ func (t *Thread) stoppedAt(pc uint64) bool {
 	return getRegs(t.tid, &r) == 0 && r.Rip == pc
 }
 
-// restore gives the thread its context back and leaves it stopped. If the kernel still has to
+// restore restores the thread's context and leaves the thread stopped. If the kernel still has to
 // restart a system call, or a job control stop is to continue, the thread is first taken to a
 // stop from which it does. stopped reports whether job control has it stopped there.
 func (in *injection) restore(wasStopped bool) (stopped bool, err error) {
 	t := in.t
 	if in.entry {
-		// A call was given up at its entry: the kernel would make the one that
-		// the thread's own registers tell of an earlier call.
+		// A call was given up at its entry. With the thread's own registers the kernel would make
+		// the system call whose number is in them, that of an earlier call.
 		var r unix.PtraceRegs
 		if e := getRegs(t.tid, &r); e != 0 {
 			return wasStopped, t.failed("getregs", e)

@@ -62,13 +62,13 @@ func (t *Thread) LeadInterrupted(to func(pc symbols.Addr) (symbols.Addr, bool)) 
 
 // signalFrame is what the kernel's frame of a signal says.
 type signalFrame struct {
-	at          symbols.Addr // where it lies
-	mask        uint64       // that the handler's return sets
+	at          symbols.Addr // address of the frame
+	mask        uint64       // the mask that the handler's return sets
 	pc, sp      symbols.Addr // of the interrupted code
 	stack       symbols.Addr // the alternate stack when the signal came
 	stackSize   uint64
-	onAlternate bool // the frame lies on it
-	trapped     bool // by an int3
+	onAlternate bool // the frame is on the alternate stack
+	trapped     bool // an int3 was the cause
 }
 
 // interrupted is Interrupted for a stack pointer, by whole frames.
@@ -88,7 +88,7 @@ next:
 				continue next
 			}
 		}
-		// What can be read; nothing is an empty stack.
+		// As much as can be read; a stack of which nothing can be read is empty.
 		n, _ := mem.ReadMemory(b, at)
 		end := n
 		for off := 0; off+frameSize <= end; off += 8 {
@@ -96,7 +96,7 @@ next:
 			if !ok {
 				continue
 			}
-			f := found // which escapes, as few are
+			f := found // escapes to the heap; frames are few
 			if f.onAlternate && !f.holds(at) {
 				end = off // another thread's stack
 				break

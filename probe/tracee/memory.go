@@ -64,9 +64,8 @@ func (p *Process) readRest(b []byte, at symbols.Addr, n int, e syscall.Errno) (i
 	case errLatePage:
 		return 0, p.late(at)
 	case syscall.EFAULT, 0:
-		// process_vm_readv gives whole iovecs or nothing of them where it
-		// can't pin a page, and refuses execute-only memory, which
-		// /proc/PID/mem reads.
+		// process_vm_readv reads an iovec completely or not at all if it can't pin a page, and
+		// refuses execute-only memory. /proc/PID/mem reads both.
 	}
 	m, err := p.readMem(b[n:], at+symbols.Addr(n))
 	n += m
@@ -110,7 +109,7 @@ func (l Loads) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 	if e != 0 && e != syscall.EFAULT {
 		return l.Process.ReadMemory(b, at) // gone, or the call is forbidden
 	}
-	// It gives whole iovecs or nothing of them: page by page, then.
+	// The call reads an iovec completely or not at all, so read page by page.
 	for n < len(b) {
 		a := uint64(at) + uint64(n)
 		step := min(len(b)-n, int(pageSize-a%pageSize))

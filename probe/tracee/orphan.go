@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that is killed in the moment of a fork never reports it. But its child lives, is
-// traced, and waits in its first stop, and nothing in the kernel says whose child it is. So
-// when a process ends that may have been in this state, the tracer takes in the children that
-// have come unannounced and have no traced parent. One that shows up even later is let go, once
-// the Handler has put it in order.
+// A process that is killed during a fork never reports the child. But the child lives, is traced, and
+// waits in its first stop, and the kernel doesn't say whose child it is. So when a process ends that
+// may have been in this state, the tracer adopts the children that were not reported and have no
+// traced parent. A child that shows up even later is let go, after the Handler has put it in order.
 
 // orphanAfter is how long the first stop of a process may wait for the report of the thread
 // that made it.

@@ -195,7 +195,7 @@ func PeekOf(pid int, b []byte, at symbols.Addr) error {
 	case n == len(b):
 		return nil
 	case e == 0:
-		e = unix.EFAULT // some of it is there
+		e = unix.EFAULT // only some of the memory could be read
 	}
 	return fmt.Errorf("read memory of process %d at %v: %w", pid, at, e)
 }

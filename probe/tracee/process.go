@@ -24,20 +24,20 @@ type Process struct {
 	threads map[int]*Thread
 	held    int       // depth of StopAll
 	since   time.Time // when held was last 0
-	shares  *Process  // whose memory it uses, of a vfork or CLONE_VM child
-	silent  bool      // such a child that is not followed
-	leaving bool      // to be detached thread by thread as they stop
-	// detaching: all threads are stopped, and prepare runs for the last time. parting: the
-	// process is kept after the last thread was left (Part). parted: nobody traces it.
+	shares  *Process  // the process whose memory a vfork or CLONE_VM child uses; nil: its own
+	silent  bool      // it is such a child, and not followed
+	leaving bool      // its threads are detached as they stop
+	// detaching says that all threads are stopped, and prepare runs for the last time.
 	detaching bool
-	// parting: it is kept when the last thread was left (Part). parted: nobody traces it.
+	// parting says that the process is kept after its last thread is left (Part). parted says
+	// that nobody traces it.
 	parting, parted bool
-	start           uint64 // when it began, as it was parted with
-	fd              pidfd  // of a process that was parted with once
+	start           uint64 // its start time, read when it was parted with
+	fd              pidfd  // opened when it was first parted with
 
 	decisions []decision // on signals that come again
 
-	strays int // traps of another tracer's steps that are to be dropped
+	strays int // number of traps of another tracer's steps to drop
 	// strayWatches drops the traps of another tracer's debug registers.
 	strayWatches bool
 	// keepsTraps keeps SIGTRAP out of the threads' masks (KeepTrapsOpen).
@@ -50,7 +50,7 @@ type Process struct {
 	noPagemap bool     // it can't be opened
 	absent    absentees
 
-	watches     *WatchSet    // what its threads are to watch; nil: nothing
+	watches     *WatchSet    // the memory that its threads must watch; nil: none
 	code, frame symbols.Addr // the scratch areas; 0 is none yet
 	trap        trapGuard
 }
@@ -65,10 +65,10 @@ func (p *Process) Gone() bool { return p.gone.Load() }
 // memory is its own.
 func (p *Process) SharesMemory() *Process { return p.shares }
 
-// Tracer gives the tracer of the process.
+// Tracer returns the tracer of the process.
 func (p *Process) Tracer() *Tracer { return p.tr }
 
-// Threads gives the threads in order of their ids.
+// Threads returns the threads in the order of their ids.
 func (p *Process) Threads() []*Thread {
 	ts := make([]*Thread, 0, len(p.threads))
 	for _, t := range p.threads {
@@ -78,7 +78,7 @@ func (p *Process) Threads() []*Thread {
 	return ts
 }
 
-// Thread gives the thread of that id, or nil.
+// Thread returns the thread with that id; nil if there is none.
 func (p *Process) Thread(tid int) *Thread { return p.threads[tid] }
 
 func (t *Tracer) newProcess(pid int) *Process {

@@ -9,8 +9,8 @@ import (
 	"kprobe/symbols"
 )
 
-// goneUnless is ErrGone for a process of which nothing can be read, unless the reason is
-// that kprobe has no descriptors or memory to read it: the process lives, and is traced.
+// goneUnless is the error for a process of which nothing can be read from /proc: ErrGone, unless the reason
+// is that kprobe has no descriptors or memory left. Then the process still lives.
 func goneUnless(err error) error {
 	if procfs.Short(err) {
 		return fmt.Errorf("read what /proc tells of the process: %w", err)
@@ -27,8 +27,7 @@ func tasks(pid int) ([]int, error) {
 	return tids, nil
 }
 
-// taskState gives the state letter of a thread, 0 if it is gone, and '?' if it can't be
-// read.
+// taskState returns the state letter of a thread; 0 if the thread is gone, '?' if the state can't be read.
 func taskState(pid, tid int) byte {
 	st, err := procfs.Thread(pid, tid).Stat()
 	if procfs.Short(err) {
@@ -45,7 +44,7 @@ func (p *Process) isWorker(tid int) bool {
 		return false
 	}
 	st, _ := procfs.Thread(p.pid, tid).Stat()
-	flags, _ := st.Uint(procfs.FieldFlags) // none of a thread that is gone
+	flags, _ := st.Uint(procfs.FieldFlags) // 0 if the thread is gone
 	return flags&(procfs.FlagIOWorker|procfs.FlagUserWorker) != 0
 }
 

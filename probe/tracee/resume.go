@@ -31,7 +31,7 @@ func (t *Thread) writeBack() error {
 		return nil
 	}
 	if moved := t.orig; moved.Rip != t.cur.Rip {
-		// A hit changes nothing else, and one register costs a third of all.
+		// At a hit only rip changes. Writing one register costs a third of writing all.
 		if moved.Rip = t.cur.Rip; moved == t.cur {
 			if e := ptrace(unix.PTRACE_POKEUSR, t.tid, ripOffset, uintptr(t.cur.Rip)); e != 0 {
 				return t.failed("pokeusr", e)
@@ -162,8 +162,8 @@ func requestName(op int) string {
 func (t *Thread) deliver(current bool) error {
 	switch {
 	case current && t.si.Synchronous():
-		// A fault is of the instruction at which the thread stands; a handler
-		// that ran before would be the one that faulted.
+		// The fault comes first: it is about the instruction that the thread is at, and after another
+		// handler was entered it would seem to be about that handler.
 		t.held = append([]Siginfo{t.si}, t.held...)
 	case current:
 		t.held = append(t.held, t.si)

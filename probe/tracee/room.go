@@ -75,10 +75,10 @@ func (p *Process) SetScratch(code, frame symbols.Addr) error {
 // room is the place of an injection's code and saved context.
 type room struct {
 	code   uint64
-	saved  []byte       // what was at code; nil if it belongs there
-	base   uint64       // where the frame image lies, a multiple of frameAlign
-	wipe   bool         // the image was zeros before,
-	under  []byte       // or this
+	saved  []byte       // the bytes to restore at code; nil if the injected code stays there
+	base   uint64       // address of the frame image, a multiple of frameAlign
+	wipe   bool         // the image's place had zeros, which are restored
+	under  []byte       // the bytes to restore at the image's place; nil: none
 	buffer uint64       // bufferSize bytes for an argument
 	after  func() error // reads results from the buffer before the room is left
 }
@@ -131,7 +131,7 @@ func (p *Process) findStack(r *room, maps []symbols.Mapping, regs *unix.PtraceRe
 			break
 		}
 		if m.Path == "[stack]" && regs.Rsp < borrowed(m) {
-			break // the place may have been lent: others may wait in the next
+			break // this place may be lent already, and threads may wait in calls below it
 		}
 		base := belowStack(regs.Rsp, size)
 		if base > regs.Rsp || base < uint64(m.Start)+stackBelow {

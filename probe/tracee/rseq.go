@@ -51,7 +51,7 @@ func (t *Thread) EndSequence(in func(symbols.Addr) bool) error {
 	}
 	var p [8]byte
 	if _, err := t.p.ReadMemory(p[:], symbols.Addr(area+rseqCS)); err != nil {
-		return nil // it has taken the area from itself
+		return nil // the thread has unmapped its area
 	}
 	if at := binary.LittleEndian.Uint64(p[:]); at == 0 || !in(symbols.Addr(at)) {
 		return nil
@@ -81,7 +81,7 @@ func (t *Thread) abortedSequence(ip uint64) (to uint64, ok bool) {
 	}
 	var cs [rseqCSSize]byte
 	if _, err := t.p.ReadMemory(cs[:], symbols.Addr(le.Uint64(p[:]))); err != nil {
-		return 0, false // the kernel will tell the program
+		return 0, false // the kernel will raise SIGSEGV for it
 	}
 	if ip-le.Uint64(cs[csStart:]) >= le.Uint64(cs[csLength:]) {
 		return 0, false

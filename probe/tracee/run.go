@@ -147,8 +147,8 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus, may func(*Thread) bool) e
 		p := t.procs[tid]
 		if p == nil || st>>16 != unix.PTRACE_EVENT_EXEC {
 			if st>>16 == unix.PTRACE_EVENT_EXIT {
-				// Killed at birth, and so was what made it: nobody will
-				// report it. It may be gone by now.
+				// The thread was killed at birth, and so was its creator, so it will never be
+				// reported. It may be gone by now.
 				delete(t.early, tid)
 				_ = ptrace(unix.PTRACE_CONT, tid, 0, 0)
 				return nil
@@ -304,9 +304,9 @@ func (t *Tracer) signal(th *Thread, sig syscall.Signal) error {
 	if v == Deliver && sig == syscall.SIGTRAP {
 		return t.deliverTrap(th)
 	}
-	if v == Step && !th.gone && th.stopped && !th.requeued {
+	if v == Step && !th.si.Synchronous() && !th.gone && th.stopped && !th.requeued {
 		if th.p.stopsAtOnce(sig) {
-			// Not held: a SIGCONT that comes meanwhile undoes it.
+			// The signal isn't held, because a SIGCONT that comes meanwhile must be able to undo it.
 			th.stepping = true
 			return th.cont(sig)
 		}

@@ -16,14 +16,14 @@ const (
 	siKernel  = 0x80
 	trapBrkpt = 1
 	trapTrace = 2
-	// trapHwbkpt is that of a debug register.
+	// trapHwbkpt is the code of a debug register's trap.
 	trapHwbkpt = 4
 )
 
 // Siginfo is a siginfo_t as the kernel lays it out.
 type Siginfo [128]byte
 
-// Signal gives si_signo.
+// Signal returns si_signo.
 func (s *Siginfo) Signal() syscall.Signal {
 	return syscall.Signal(int32(binary.LittleEndian.Uint32(s[0:])))
 }
@@ -35,8 +35,7 @@ func (s *Siginfo) Code() int { return int(int32(binary.LittleEndian.Uint32(s[8:]
 // PID returns si_pid, the sender, if Code says that there is one.
 func (s *Siginfo) PID() int { return int(int32(binary.LittleEndian.Uint32(s[16:]))) }
 
-// Addr gives si_addr, the faulting address of SIGSEGV, SIGBUS, SIGILL, SIGFPE
-// and SIGTRAP.
+// Addr returns si_addr, the faulting address of SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP.
 func (s *Siginfo) Addr() symbols.Addr {
 	return symbols.Addr(binary.LittleEndian.Uint64(s[16:]))
 }

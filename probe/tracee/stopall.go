@@ -192,7 +192,7 @@ func (t *Tracer) poll(th *Thread, flags int) bool {
 	n, kept, e := look(th.tid, &st, flags)
 	switch {
 	case e == syscall.ECHILD:
-		// Another thread's exec has ended it, or it was the leader's place.
+		// Another thread's exec has ended it, or has taken its number.
 		t.ended(th.tid, th, 0)
 		return true
 	case e != 0 || n != th.tid:

@@ -27,32 +27,32 @@ type Thread struct {
 	exitSeen   bool               // ThreadExit was called
 	stepping   bool               // a verdict asked for one instruction
 	moved      bool               // it has left its last stop to execute one
-	interrupts bool               // we sent PTRACE_INTERRUPT and saw no stop since
-	groupStop  bool               // stopped by job control: to be listened to, not continued
-	rejoin     bool               // it left a stop of job control for us, and is to go back
+	interrupts bool               // PTRACE_INTERRUPT was sent, and no stop was seen since
+	groupStop  bool               // job control has stopped it: it is listened to, not continued
+	rejoin     bool               // it left a job control stop for the tracer, and must return to it
 	syscalled  bool               // an injected call ran since the stop: its signal can't be delivered from here
 	requeued   bool               // the signal that the Handler is asked about was put back for a call
 	stay       bool               // a verdict said Stay
 	busy       bool               // its event is being handled
 	haveSi     bool               // si is that of the present stop
 
-	kept   bool   // the kernel has the present stop still to report
-	trapIP uint64 // behind the int3 of the present stop; 0: not looked at, or none
+	kept   bool   // the present stop is not collected
+	trapIP uint64 // the address behind the int3 of the present stop; 0: none, or not examined
 
 	haveRegs  bool
-	cur, orig unix.PtraceRegs // as the handler left them, as the kernel has them
+	cur, orig unix.PtraceRegs // the registers as the handler has changed them, and as the kernel has them
 
 	pushesFlags bool         // the instruction that is stepped is a pushf
 	stepFrom    uint64       // address of the instruction that is stepped
 	stepPlain   bool         // it is neither an int1 nor a system call
 	stepCall    bool         // it is a system call
 	stepOpen    bool         // SIGTRAP is not in the thread's mask, for its steps
-	stepMask    uint64       // the program's mask, of which SIGTRAP was taken out; 0: nothing was
-	frameAt     symbols.Addr // of the mask of the frame that rt_sigreturn is about to restore; 0: of none
-	frameSteps  bool         // its flags have the trap flag
-	frameMask   uint64       // what was there, where SIGTRAP was taken out of it; 0: nothing was
+	stepMask    uint64       // the program's mask, if SIGTRAP was removed from it; else 0
+	frameAt     symbols.Addr // address of the mask in the frame that rt_sigreturn is about to restore; 0: none
+	frameSteps  bool         // the flags in that frame have the trap flag
+	frameMask   uint64       // that mask, if SIGTRAP was removed from it; else 0
 
-	debt        *injection  // the call that it is still in, given up
+	debt        *injection  // the injected call that was given up and that it is still in; nil: none
 	resumePoint resumePoint // what is known of its return from a signal handler
 
 	held []Siginfo // signals to deliver once a step is over, oldest first
@@ -64,20 +64,20 @@ type Thread struct {
 	commAt    time.Time
 	rseq      uint64       // address of the rseq area; 0 is none
 	checks    uint32       // breakpoint stops, for the schedule of checkForced
-	doubtful  bool         // its present trap may have cost its mask SIGTRAP (trapGuard)
-	trapMask  uint64       // what it blocked before OpenTraps; 0: nothing was changed
-	trapFrame symbols.Addr // of the signal whose handler it was in then, which blocked SIGTRAP; 0: in none
-	watches   *WatchSet    // what its debug registers watch; nil: nothing
-	hits      uint8        // those that saw the access behind which it has stopped
-	watching  *WatchSet    // what they watched then
-	told      bool         // the handler has been told of it
+	doubtful  bool         // its present trap may have removed SIGTRAP from its mask (trapGuard)
+	trapMask  uint64       // its mask before OpenTraps changed it; 0: it wasn't changed
+	trapFrame symbols.Addr // the frame of the signal whose handler blocked SIGTRAP at OpenTraps; 0: none
+	watches   *WatchSet    // the memory that its debug registers watch; nil: none
+	hits      uint8        // the debug registers that saw the access at the present stop, one bit each
+	watching  *WatchSet    // the memory that they watched at that access
+	told      bool         // the handler was told of that access
 	si        Siginfo
 }
 
 // TID returns the thread's id in the tracer's PID namespace.
 func (t *Thread) TID() int { return t.tid }
 
-// Process gives the process that the thread belongs to.
+// Process returns the process that the thread belongs to.
 func (t *Thread) Process() *Process { return t.p }
 
 // Stopped reports whether the thread is in a ptrace stop.

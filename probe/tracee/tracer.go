@@ -49,16 +49,16 @@ type Tracer struct {
 // state is what only the tracer's thread touches.
 type state struct {
 	procs    map[int]*Process
-	parted   map[int]*Process // that nobody traces now (Part)
+	parted   map[int]*Process // processes that nobody traces now (Part)
 	threads  map[int]*Thread
 	early    map[int]syscall.WaitStatus // stops of threads whose creation wasn't reported yet
-	kept     []*Thread                  // stopped, not collected yet
-	queue    []*Thread                  // stopped, their event is still to be handled
-	children map[int]bool               // processes that Start started and nobody reaped
-	reaped   map[int]syscall.WaitStatus // of those, how they ended while nobody traced them
+	kept     []*Thread                  // threads whose stops are not collected yet
+	queue    []*Thread                  // stopped threads whose events are not handled yet
+	children map[int]bool               // processes of Start that were not reaped yet
+	reaped   map[int]syscall.WaitStatus // how such processes ended while nobody traced them
 	handler  Handler
 	running  bool
-	stays    bool // Run goes on without processes
+	stays    bool // Run continues without processes
 	place    placement
 	cpus     cpuFiles
 	// fails is set by FailWith. injecting says that it isn't asked.

@@ -26,7 +26,7 @@ func (t *Tracer) trap(th *Thread) error {
 		return t.watched(th)
 	}
 	if hit {
-		t.tellWatched(th) // a step was over the access
+		t.tellWatched(th) // the stepped instruction made the access
 		if th.gone || !th.stopped {
 			return nil
 		}

@@ -322,8 +322,8 @@ func (g *trapGuard) learn(mask uint64) {
 func (p *Process) trapLost() (bool, error) {
 	g := &p.trap
 	if g.stat == 0 {
-		// Of the leader alone: the process's own file adds all threads up. It tells
-		// as long as there is a process, even if the leader has ended.
+		// The leader's own file: that of the process adds up all threads. It can be read as long as
+		// the process exists, even if the leader has ended.
 		fd, err := unix.Open(procfs.Thread(p.pid, p.pid).Path("stat"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return false, ErrGone

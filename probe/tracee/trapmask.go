@@ -50,7 +50,7 @@ func (p *Process) OpenTraps(ctx context.Context) error {
 // blocksTrap reads whether the thread, which may run, blocks SIGTRAP.
 func (t *Thread) blocksTrap() bool {
 	st, _ := procfs.Thread(t.p.pid, t.tid).Status()
-	m, _ := st.Set("SigBlk") // none of a thread that is gone
+	m, _ := st.Set("SigBlk") // empty if the thread is gone
 	return m&sigBit(syscall.SIGTRAP) != 0
 }
 

@@ -32,7 +32,7 @@ type unborn struct {
 type copied struct {
 	by  *Thread
 	mem *os.File // nil until something is written
-	not bool     // it is no copy, or can't be written to
+	not bool     // the memory is no copy, or can't be written to
 }
 
 // noteBirth records the child that the present stop of a thread reports, if it reports one.
@@ -99,7 +99,7 @@ func (u *unborn) write(p *Process, b []byte, at symbols.Addr) {
 			c.open(child)
 		}
 		if c.mem != nil {
-			_, _ = c.mem.WriteAt(b, int64(at)) // fails where the copy has nothing, or it was killed
+			_, _ = c.mem.WriteAt(b, int64(at)) // fails if the copy lacks the mapping, or the child was killed
 		}
 	}
 }

@@ -64,7 +64,7 @@ func New(list []*fetch.Trigger, alone bool) (c Set, err error) {
 		}
 		if t.Action == fetch.Snapshot {
 			if c.Snapshots = true; !alone {
-				return c, &Error{t, t.Refused("what led to the hit was given to whoever traces: a snapshot is of probes that are left alone, by --detach")}
+				return c, &Error{t, t.Refused("the hits before it are printed already: snapshot is for detached probes (--detach)")}
 			}
 		}
 		c.List = append(c.List, &Trigger{Trigger: t, N: i})

@@ -6,7 +6,7 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// abbrevTable is a table of abbreviations by code. Codes mostly count from 1.
+// abbrevTable is a table of abbreviations by code. Codes usually count from 1.
 type abbrevTable struct {
 	dense  []abbrev // code i+1
 	sparse map[uint64]*abbrev
@@ -26,7 +26,7 @@ type attrSpec struct {
 	implicit int64 // of DW_FORM_implicit_const
 }
 
-// maxAttrs bounds the attributes of one entry; compilers give less than 40.
+// maxAttrs limits the attributes of one entry. Compilers write fewer than 40.
 const maxAttrs = 256
 
 func (t *abbrevTable) find(code uint64) *abbrev {

@@ -8,25 +8,25 @@ import (
 
 // Who refers to an entry
 //
-// Link-time optimization, and dwz, have units refer to entries of others: which do
-// can only be seen by going through all of them. That is done once. What is kept of
-// each reference are two offsets in eight bytes.
+// Link-time optimization and dwz make units that refer to entries of other units. Finding out
+// which units do needs a pass through all of them. That is done once. Each reference is kept as
+// two offsets, in eight bytes.
 
-// aimTable are the functions and inlined calls of a file that refer to others as
-// origin or specification: the offset of what is referred to in the upper half, of
-// what refers in the lower, sorted.
+// aimTable has the functions and inlined calls of a file that refer to other entries as origin
+// or specification. Each number has the offset of the entry referred to in its upper half, and
+// the offset of the referring entry in its lower half. The lists are sorted.
 type aimTable struct {
 	own []uint64 // to entries of this file
 	alt []uint64 // to entries of the file that dwz made
 }
 
-// maxAims bounds a table of references: 16 MB. A file of more is searched at each
+// maxAims limits a table of references, to 16 MB. A file with more is searched for each
 // question.
 const maxAims = 2 << 20
 
-// aimed is the table of the file's references; nil where there is none: it would be
-// too large, or no unit refers to others. Those to the file's own entries an index
-// tells where one is kept.
+// aimed returns the table of the file's references. It is nil if the table would be too large,
+// or if no unit refers to others. If an index is kept, the index has the references to the
+// file's own entries.
 func (d *Data) aimed() *aimTable {
 	if d.split || d.alt == nil && (d.keeps() || !d.crosses()) || uint64(len(d.sec.Info)) >= 1<<32 {
 		return nil
@@ -34,7 +34,7 @@ func (d *Data) aimed() *aimTable {
 	return d.aims.get(d.makeAims)
 }
 
-// makeAims goes through all units, on all processors.
+// makeAims goes through all units, using all processors.
 func (d *Data) makeAims() *aimTable {
 	units := d.Units()
 	workers := max(1, min(runtime.GOMAXPROCS(0), maxSearchers, len(units)))
@@ -64,10 +64,10 @@ func (d *Data) makeAims() *aimTable {
 	return all
 }
 
-// unit adds the references of a unit. What it makes of the unit on the way isn't kept.
+// unit adds the references of a unit. Tables that it makes of the unit aren't kept.
 func (t *aimTable) unit(whole *Unit) {
 	if whole.full() != whole {
-		return // its entries are in another file, where nobody refers to this one's
+		return // its entries are in another file, which has no references to this one
 	}
 	u, own := whole.copied(), !whole.data.keeps()
 	s := u.scan(newPlanner(readAbbrevs(u.data.sec.Abbrev, u.abbrev), u.format()), u.first, u.end)
@@ -87,7 +87,7 @@ func (t *aimTable) unit(whole *Unit) {
 	}
 }
 
-// of are the offsets of what refers to an entry, in order.
+// of returns the offsets of the entries that refer to an entry, in order.
 func (t *aimTable) of(off uint64, inAlt bool) (out []uint64) {
 	list := t.own
 	if inAlt {
@@ -100,8 +100,8 @@ func (t *aimTable) of(off uint64, inAlt bool) (out []uint64) {
 	return out
 }
 
-// completionsOf are the entries that refer to one of home by the tables; ok is false
-// where that isn't known by them.
+// completionsOf returns the entries that refer to an entry of home, by the tables. ok is false
+// if the tables can't answer.
 func (d *Data) completionsOf(home *Unit, off uint64) (out []completion, ok bool) {
 	shared := home.data != d
 	if home.types || shared && (d.alt == nil || home.data != d.alt) || !shared && d.keeps() {

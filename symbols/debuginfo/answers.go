@@ -2,24 +2,23 @@ package debuginfo
 
 import "sync"
 
-// answers keep what questions were answered with, as many definitions ask the same.
-// They are bounded: where a list of answers would be longer than maxAnswers elements
-// it is begun anew. The zero value has none. They are safe for concurrent use.
+// answers caches the answers to questions, because many definitions ask the same. When a list of
+// answers would get longer than maxAnswers elements, it is emptied. The zero value is empty.
+// answers is safe for concurrent use.
 type answers[Q comparable, A any] struct {
 	mu   sync.Mutex
 	kept map[Q][]A
 	cost int
 }
 
-// maxAnswers bounds what is kept of one kind of question: elements of answers, and a
-// few more for each question.
+// maxAnswers limits what is kept for one kind of question: elements of answers, and a few more
+// for each question.
 const maxAnswers = 1 << 16
 
-// perQuestion is how many elements a question counts as by itself.
+// perQuestion is how many elements a question itself counts as.
 const perQuestion = 4
 
-// get gives the answer that is kept, or the one that ask finds. It is shared: nobody
-// changes it.
+// get returns the cached answer, or the one that ask finds. It is shared and must not be changed.
 func (a *answers[Q, A]) get(q Q, ask func() []A) []A {
 	a.mu.Lock()
 	list, ok := a.kept[q]
@@ -27,7 +26,7 @@ func (a *answers[Q, A]) get(q Q, ask func() []A) []A {
 	if ok {
 		return list
 	}
-	list = ask() // without the lock: it may take long, and ask for others
+	list = ask() // without the lock, because it may take long, and may ask other questions
 	cost := len(list) + perQuestion
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +43,7 @@ func (a *answers[Q, A]) get(q Q, ask func() []A) []A {
 	return list
 }
 
-// first is get for questions with one answer, or none.
+// first is get for questions with at most one answer.
 func (a *answers[Q, A]) first(q Q, ask func() (A, bool)) (found A, ok bool) {
 	list := a.get(q, func() []A {
 		if found, ok := ask(); ok {

@@ -2,7 +2,7 @@ package debuginfo
 
 import "debug/dwarf"
 
-// What debug/dwarf has no names for: DWARF 5, 7.5.4, and GNU's of before.
+// Tags and attributes that debug/dwarf has no names for: DWARF 5, 7.5.4, and GNU's older ones.
 const (
 	tagGNUCallSite = dwarf.Tag(0x4109)
 	tagGNUCallParm = dwarf.Tag(0x410a)
@@ -16,13 +16,13 @@ const (
 // CallSite is a call that debug information describes.
 type CallSite struct {
 	Entry  Ref
-	In     Ref    // the function that has it, not inlined
-	Callee Ref    // zero: not told
-	Return uint64 // where the call returns to; 0: it is a jump, or not told
-	Tail   bool   // it leaves the function
+	In     Ref    // the function that has the call, not an inlined one
+	Callee Ref    // zero: unknown
+	Return uint64 // where the call returns to; 0: unknown, or the call is a jump
+	Tail   bool   // the call leaves the function
 }
 
-// CallSites are the calls of a unit.
+// CallSites returns the calls of a unit.
 func (u *Unit) CallSites() []CallSite {
 	return u.calls.get(func() (out []CallSite) {
 		if u.end-u.off > maxCallSiteUnit {
@@ -48,7 +48,7 @@ func (u *Unit) CallSites() []CallSite {
 	})
 }
 
-// maxCallSiteUnit is the size of a unit that is looked through for calls.
+// maxCallSiteUnit is the size up to which a unit is searched for calls.
 const maxCallSiteUnit = 16 << 20
 
 func callSite(e *Entry, in Ref) CallSite {
@@ -64,14 +64,14 @@ func callSite(e *Entry, in Ref) CallSite {
 	return c
 }
 
-// TellsTailCalls reports whether all calls by which a function leaves itself are
-// described.
+// TellsTailCalls reports whether debug information describes all jumps by which a function
+// leaves itself.
 func (e *Entry) TellsTailCalls() bool {
 	return e.Flag(dwarf.AttrCallAllCalls) || e.Flag(dwarf.AttrCallAllTailCalls) || e.Flag(attrGNUAllCalls) || e.Flag(attrGNUAllTailCalls)
 }
 
-// Passed is the expression of what a call passes where a location says, or for a
-// parameter that isn't passed anywhere, of which location is nil.
+// Passed returns the expression for what a call passes in a location. For a parameter that
+// isn't passed anywhere, location is nil.
 func (c *CallSite) Passed(location []byte, parameter Ref) (value []byte, at *Unit, ok bool) {
 	e, ok := c.Entry.Entry()
 	if !ok {
@@ -97,7 +97,7 @@ func (c *CallSite) Passed(location []byte, parameter Ref) (value []byte, at *Uni
 	return nil, nil, false
 }
 
-// Same are the entries that stand for the same function: it, and those that it
+// Same returns the entries that stand for the same function: this one, and those that it
 // completes.
 func (e *Entry) Same() []Ref {
 	out := []Ref{e.Ref()}

@@ -16,8 +16,8 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Sections are the contents of the sections, without their leading ".debug_"
-// and, of split files, trailing ".dwo". A nil one is not there.
+// Sections has the contents of the sections. Names lack the leading ".debug_" and, in split files,
+// the trailing ".dwo". A nil section doesn't exist.
 type Sections struct {
 	Info, Types, Abbrev, Aranges   []byte
 	Str, LineStr, StrOffsets, Addr []byte
@@ -27,7 +27,7 @@ type Sections struct {
 	Frame                          []byte
 }
 
-// SplitRef is what a skeleton unit says of where the rest of it is.
+// SplitRef is what a skeleton unit says about where the rest of it is.
 type SplitRef struct {
 	ID      uint64 // DW_AT_dwo_id
 	Name    string // DW_AT_dwo_name
@@ -42,8 +42,8 @@ type Data struct {
 	open  func(SplitRef) *Data
 	typ   func(uint64) *Data
 
-	units   []*Unit // by offset, those of .debug_types behind
-	info    int     // how many of units are of .debug_info
+	units   []*Unit // by offset, followed by those of .debug_types
+	info    int     // how many of units belong to .debug_info
 	sigs    map[uint64]*Unit
 	abbrevs sync.Map // offset → *abbrevTable
 
@@ -52,7 +52,7 @@ type Data struct {
 
 	store   IndexStore
 	release func(from, to uint64)
-	// releaseStr is the same of Str.
+	// releaseStr is the same for Str.
 	releaseStr func(from, to uint64)
 	indexFrom  int              // an index is made of Info from this size on,
 	keepFrom   int              // and kept from this size on
@@ -60,7 +60,7 @@ type Data struct {
 	made       atomic.Pointer[nameIndex]
 	loaded     once[*nameIndex] // from the store
 	ranges     once[[]unitRange]
-	asked      atomic.Int32 // how many addresses were looked for one by one
+	asked      atomic.Int32 // how many addresses were looked up one by one
 	last       atomic.Pointer[unitRange]
 	located    sync.Map // address → *Unit, of Locate
 	tables     sync.Map // offset in .debug_line → *LineTable
@@ -75,38 +75,40 @@ type Data struct {
 	named      answers[string, Ref] // of FindFunctions
 	variables  answers[nameQuestion, Entry]
 	types      answers[nameQuestion, Entry]
-	searches   atomic.Int32 // how many names are searched for before an index is made
+	structures answers[structQuestion, Entry]
+	defined    answers[Ref, Entry] // of FindDefinition
+	searches   atomic.Int32        // how many names are searched for before an index is made
 }
 
-// Options are what a file's debug information refers to.
+// Options says what a file's debug information refers to.
 type Options struct {
-	// Alt is the file that dwz moved shared parts to (.gnu_debugaltlink).
+	// Alt is the file to which dwz moved shared parts (.gnu_debugaltlink).
 	Alt *Data
-	// Open finds split units; nil, or a nil answer, is none.
+	// Open finds split units. Open may be nil, and may return nil.
 	Open func(SplitRef) *Data
-	// Type finds the type unit of a signature that the sections have none of: the
-	// same at each call. nil, or a nil answer, is none.
+	// Type finds the type unit of a signature if the sections don't have it. It returns the
+	// same Data at each call. Type may be nil, and may return nil.
 	Type func(signature uint64) *Data
-	// Later reads a section that New wasn't given when it is first needed: "loc",
-	// "loclists" or "frame". nil, or a nil answer, is none.
+	// Later reads a section that New wasn't given, when it is first needed: "loc",
+	// "loclists" or "frame". Later may be nil, and may return nil.
 	Later func(name string) []byte
-	// Split says that the sections are those of a .dwo file.
+	// Split says that the sections come from a .dwo file.
 	Split bool
-	// Store keeps the index of a large file; nil keeps none.
+	// Store keeps the index of a large file. If it is nil, no index is kept.
 	Store IndexStore
-	// Release is told what part of Info is not needed for now, so that its
-	// pages need not stay in memory. It may be called by several goroutines.
+	// Release is called with a part of Info that is not needed for now, so that its pages
+	// need not stay in memory. Several goroutines may call it.
 	Release func(from, to uint64)
 	// ReleaseStr is Release for Str.
 	ReleaseStr func(from, to uint64)
-	// IndexFrom is from what size of Info on an index is made and kept, in bytes, when
-	// so many names were asked for as Searches says; 0 is where and when that pays, and
-	// of smaller files, too, in memory.
+	// An index is made and kept if Info has at least IndexFrom bytes, and once as many names
+	// were asked for as Searches says. 0 means where and when it pays; then smaller files
+	// have an index in memory, too.
 	IndexFrom, Searches int
 }
 
-// New makes Data of sections, whose bytes must not change. It reads the unit
-// headers. Damage ends the list of units: what comes before it can be used.
+// New makes Data from sections, whose bytes must not change. It reads the unit headers. Damage
+// ends the list of units; those before it can be used.
 func New(sec Sections, o Options) *Data {
 	d := &Data{sec: sec, split: o.Split, alt: o.Alt, open: o.Open, typ: o.Type, later: o.Later, sigs: map[uint64]*Unit{},
 		store: o.Store, release: o.Release, releaseStr: o.ReleaseStr,
@@ -121,16 +123,16 @@ func New(sec Sections, o Options) *Data {
 	return d
 }
 
-// Units are the units of .debug_info by offset. The slice is shared.
+// Units returns the units of .debug_info by offset. The slice is shared.
 func (d *Data) Units() []*Unit { return d.units[:d.info] }
 
-// Frame is the contents of .debug_frame, or nil.
+// Frame returns the contents of .debug_frame, or nil.
 func (d *Data) Frame() []byte { return d.rest("frame", d.sec.Frame, &d.frame) }
 
 func (d *Data) loc() []byte      { return d.rest("loc", d.sec.Loc, &d.locs) }
 func (d *Data) locLists() []byte { return d.rest("loclists", d.sec.LocLists, &d.locLs) }
 
-// rest is a section that is read when it is needed.
+// rest returns a section that is read only when it is needed.
 func (d *Data) rest(name string, have []byte, read *once[[]byte]) []byte {
 	if have != nil || d.later == nil {
 		return have
@@ -138,11 +140,11 @@ func (d *Data) rest(name string, have []byte, read *once[[]byte]) []byte {
 	return read.get(func() []byte { return d.later(name) })
 }
 
-// holdAtOnce is how many bytes are gone through before their pages are let go:
-// to read a byte may bring in as much as 2 MB.
+// holdAtOnce is how many bytes are read before their pages are released. Reading a byte may
+// bring in as much as 2 MB.
 const holdAtOnce = 32 << 20
 
-// maxUnits bounds what a hostile file makes of unit headers.
+// maxUnits limits the unit headers of a hostile file.
 const maxUnits = 1 << 21
 
 func (d *Data) readUnits(b []byte, types bool) {
@@ -179,7 +181,7 @@ func (d *Data) readUnits(b []byte, types bool) {
 	}
 }
 
-// typeUnit is the unit of the type with a signature, nil where there is none.
+// typeUnit returns the unit of the type with a signature, or nil.
 func (d *Data) typeUnit(sig uint64) *Unit {
 	if u := d.sigs[sig]; u != nil || d.typ == nil {
 		return u
@@ -208,7 +210,7 @@ func unitOf(list []*Unit, off uint64) (int, bool) {
 	return i, i < len(list) && off >= list[i].first
 }
 
-// once holds a value made when it is first asked for.
+// once holds a value that is made when it is first needed.
 type once[T any] struct {
 	do    sync.Once
 	value T

@@ -7,12 +7,12 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Entry is a debugging information entry. The zero Entry is none. Its values
-// alias the sections.
+// Entry is a debugging information entry. The zero Entry stands for none. Values alias the
+// sections.
 type Entry struct {
 	unit     *Unit
 	off      uint64 // in the section
-	next     uint64 // of what follows its attributes
+	next     uint64 // offset of what follows its attributes
 	tag      dwarf.Tag
 	children bool
 	vals     []Val
@@ -26,21 +26,21 @@ type Val struct {
 	B    []byte
 }
 
-// Ref names an entry; it is comparable, and the zero Ref names none.
+// Ref refers to an entry. It is comparable, and the zero Ref refers to none.
 type Ref struct {
 	unit *Unit
 	off  uint64
 }
 
-// IsZero reports whether the Ref names no entry.
+// IsZero reports whether the Ref refers to no entry.
 func (r Ref) IsZero() bool { return r.unit == nil }
 
-// Offset is the entry's place in its section: entries of one unit are in the
-// order of their source.
+// Offset returns the entry's place in its section. Entries of one unit are in the order of
+// their source.
 func (r Ref) Offset() uint64 { return r.off }
 
-// Entry reads the entry that the Ref names. Of a type that is in a type unit, and
-// of which there is no more than its signature, that is the type itself.
+// Entry reads the entry that the Ref refers to. If that is only the signature of a type in a
+// type unit, Entry reads the type itself.
 func (r Ref) Entry() (Entry, bool) {
 	if r.unit == nil {
 		return Entry{}, false
@@ -56,13 +56,13 @@ func (r Ref) Entry() (Entry, bool) {
 	return e, ok
 }
 
-// Ref names the entry.
+// Ref returns a reference to the entry.
 func (e *Entry) Ref() Ref { return Ref{e.unit, e.off} }
 
-// Tag is the entry's kind.
+// Tag returns the entry's kind.
 func (e *Entry) Tag() dwarf.Tag { return e.tag }
 
-// Unit is the unit that holds the entry.
+// Unit returns the unit that holds the entry.
 func (e *Entry) Unit() *Unit { return e.unit }
 
 // Val finds an attribute.
@@ -75,8 +75,8 @@ func (e *Entry) Val(a dwarf.Attr) (Val, bool) {
 	return Val{}, false
 }
 
-// entryAt reads the entry at an offset. next is where the one behind its
-// attributes starts. A null entry has no tag and is ok.
+// entryAt reads the entry at an offset. next is the offset of what follows its attributes. A
+// null entry has no tag and is ok.
 func (u *Unit) entryAt(off uint64) (e Entry, next uint64, ok bool) {
 	e, next, ok = u.entryInto(off, nil)
 	return e, next, ok
@@ -119,7 +119,7 @@ func (u *Unit) entryInto(off uint64, room []Val) (e Entry, next uint64, ok bool)
 	return e, r.At, !r.Bad
 }
 
-// Str is a string attribute, or "".
+// Str returns a string attribute, or "".
 func (e *Entry) Str(a dwarf.Attr) string {
 	if e.unit == nil {
 		return ""
@@ -127,7 +127,7 @@ func (e *Entry) Str(a dwarf.Attr) string {
 	return e.unit.stringIn(e.unit.root(), e, a)
 }
 
-// Name is the entry's DW_AT_name, or that of the entry it completes.
+// Name returns the entry's DW_AT_name, or that of the entry it completes.
 func (e *Entry) Name() string {
 	return chase(*e, func(e *Entry) (string, bool) {
 		s := e.Str(dwarf.AttrName)
@@ -156,9 +156,8 @@ func chase[T any](e Entry, look func(*Entry) (T, bool)) T {
 	return zero
 }
 
-// Chased finds an attribute in the entry, its abstract origin or
-// specification; the entry that has it comes back too, as forms may depend on
-// its unit.
+// Chased finds an attribute in the entry, its abstract origin or its specification. It also
+// returns the entry that has it, because forms may depend on its unit.
 func (e *Entry) Chased(a dwarf.Attr) (Val, Entry, bool) {
 	type found struct {
 		v  Val
@@ -172,8 +171,8 @@ func (e *Entry) Chased(a dwarf.Attr) (Val, Entry, bool) {
 	return f.v, f.e, f.ok
 }
 
-// stringIn reads a string attribute; t is the unit's first entry as far as it
-// is known.
+// stringIn reads a string attribute. t is the part of the unit's first entry that is known so
+// far.
 func (u *Unit) stringIn(t *unitTop, e *Entry, a dwarf.Attr) string {
 	v, ok := e.Val(a)
 	if !ok {
@@ -208,7 +207,7 @@ func (u *Unit) stringOf(t *unitTop, v Val) []byte {
 	return nil
 }
 
-// stringPlace is where in .debug_str the i-th of the unit's string offsets is.
+// stringPlace returns the place in .debug_str of the unit's i-th string offset.
 func (u *Unit) stringPlace(t *unitTop, i uint64) (off uint64, ok bool) {
 	size := uint64(4)
 	if u.dwarf64 {
@@ -233,8 +232,7 @@ func (u *Unit) addressIn(t *unitTop, v Val) (uint64, bool) {
 	return 0, false
 }
 
-// indexed is an entry of .debug_addr, which split files have in their main
-// file.
+// indexed returns an entry of .debug_addr. Split files have that section in their main file.
 func (u *Unit) indexed(t *unitTop, i uint64) (uint64, bool) {
 	sec := u.data.sec.Addr
 	if u.skel != nil {
@@ -250,7 +248,7 @@ func (u *Unit) indexed(t *unitTop, i uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(sec[off:]), true
 }
 
-// Address is an address attribute.
+// Address returns an address attribute.
 func (e *Entry) Address(a dwarf.Attr) (uint64, bool) {
 	v, ok := e.Val(a)
 	if !ok {
@@ -259,7 +257,7 @@ func (e *Entry) Address(a dwarf.Attr) (uint64, bool) {
 	return e.unit.addressIn(e.unit.root(), v)
 }
 
-// Int is a constant attribute, sign-extended where its form tells its sign.
+// Int returns a constant attribute, sign-extended if its form has a sign.
 func (e *Entry) Int(a dwarf.Attr) (int64, bool) {
 	v, ok := e.Val(a)
 	if !ok {
@@ -268,7 +266,7 @@ func (e *Entry) Int(a dwarf.Attr) (int64, bool) {
 	return v.Int()
 }
 
-// Int is the value as a constant.
+// Int returns the value as a constant.
 func (v Val) Int() (int64, bool) {
 	switch v.form {
 	case formData1, formData2, formData4, formData8, formUdata, formSdata, formImplicitConst, formFlag, formFlagPresent, formSecOffset:
@@ -277,8 +275,8 @@ func (v Val) Int() (int64, bool) {
 	return 0, false
 }
 
-// Signed is a constant attribute whose fixed-size forms are sign-extended, as
-// those of a signed type are.
+// Signed returns a constant attribute whose fixed-size forms are sign-extended, as for a
+// signed type.
 func (v Val) Signed() (int64, bool) {
 	switch v.form {
 	case formData1:
@@ -306,7 +304,7 @@ func (e *Entry) Flag(a dwarf.Attr) bool {
 	return ok && v.U != 0
 }
 
-// RefTo is a reference to another entry.
+// RefTo returns a reference to another entry.
 func (e *Entry) RefTo(a dwarf.Attr) (Ref, bool) {
 	v, ok := e.Val(a)
 	if !ok {
@@ -324,7 +322,7 @@ func (u *Unit) ref(v Val) (Ref, bool) {
 	case formRefAddr:
 		if o := u.data.unitAt(v.U, false); o != nil {
 			if o.off == u.off && !u.types {
-				o = u // a split unit knows its skeleton
+				o = u // a split unit has its skeleton
 			}
 			return Ref{o, v.U}, true
 		}

@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// filesIndex tells which units' line tables speak of a file. It is safe for
-// concurrent use.
+// filesIndex says which units' line tables mention a file. It is safe for concurrent use.
 type filesIndex struct {
 	mu    sync.Mutex
-	base  string // that was asked for last
+	base  string // the name that was asked for last
 	units []*Unit
 	asked int
 	made  bool
@@ -19,15 +18,16 @@ type filesIndex struct {
 	many  bool     // too many for pairs
 }
 
-// Bounds on the index of files: how many last elements are looked for by going
-// through the tables before it is made, and how many pairs it may have.
+// Limits on the index of files: how many names are searched in the tables before the index is
+// made, and how many pairs it may have.
 const (
 	fewFiles = 2
 	maxPairs = 4 << 20
 )
 
-// UnitsOf are the units whose line tables have a file with this last element of
-// its name, by offset, and maybe others; of "" all. The slice is shared.
+// UnitsOf returns the units whose line tables have a file with this last element of its name,
+// ordered by offset. It may return others, too. For "" it returns all units. The slice is
+// shared.
 func (d *Data) UnitsOf(base string) []*Unit {
 	x := &d.files
 	if base == "" {
@@ -61,7 +61,7 @@ func (d *Data) UnitsOf(base string) []*Unit {
 	return out
 }
 
-// filePairs makes the index; many is true where it would be too large.
+// filePairs makes the index. many is true if it would be too large.
 func (d *Data) filePairs() (pairs []uint64, many bool) {
 	for i, u := range d.Units() {
 		from := len(pairs)
@@ -89,8 +89,8 @@ func (u *Unit) namesFile(base []byte) (found bool) {
 	return found
 }
 
-// eachFile tells the files' names of the unit's line table as they are written,
-// until tell has enough.
+// eachFile calls tell with the file names in the unit's line table, as they are written, until
+// tell returns false.
 func (u *Unit) eachFile(tell func(name []byte) bool) {
 	t := u.root()
 	if !t.hasLine {
@@ -103,5 +103,5 @@ func (u *Unit) eachFile(tell func(name []byte) bool) {
 	h.eachName(u, &names, func(n lineName) bool { return !n.file || tell(n.name) })
 }
 
-// lastElement is what stands behind the last slash.
+// lastElement returns what follows the last slash.
 func lastElement(name []byte) []byte { return name[bytes.LastIndexByte(name, '/')+1:] }

@@ -2,7 +2,7 @@ package debuginfo
 
 import "kprobe/symbols/dwread"
 
-// form is how an attribute's value is written (DWARF 5, table 7.6).
+// form says how an attribute's value is written (DWARF 5, table 7.6).
 type form uint16
 
 const (
@@ -55,14 +55,14 @@ const (
 	formGNUStrpAlt    form = 0x1f21
 )
 
-// format is what the reading of forms depends on.
+// format is what reading forms depends on.
 type format struct {
 	dwarf64  bool
 	addrSize int
 	version  int
 }
 
-// value reads a value: a number, or bytes for blocks and strings in place.
+// value reads a value: a number, or the bytes of a block or of a string that is in place.
 func value(r *dwread.Reader, f form, s format, implicit int64) (u uint64, b []byte) {
 	switch f {
 	case formAddr:

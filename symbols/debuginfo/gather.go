@@ -6,15 +6,15 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Names are kept for cells of .debug_info: runs of cellSize bytes. An entry is
-// of the cell that it starts in, whichever unit it is of.
+// Names are kept by cells of .debug_info, which are runs of cellSize bytes. An entry belongs to
+// the cell in which it starts, whatever its unit.
 const (
 	cellBits = 15
 	cellSize = 1 << cellBits
 )
 
-// cellStart is where the reading of a cell starts whose first byte is in a
-// unit's midst: the first entry in it, and the entry around that one. 0 is none.
+// cellStart is where reading starts for a cell whose first byte is inside of a unit: the first
+// entry in the cell, and the entry around that one. 0 means none.
 type cellStart struct{ at, parent uint64 }
 
 // names are the names of one kind of entries, each with its cells.
@@ -24,13 +24,13 @@ type names struct {
 	hashes pairs // by its hash
 }
 
-// gathered is what one worker has found.
+// gathered is what one worker finds.
 type gathered struct {
 	d      *Data
-	cells  []cellStart // of all workers, who don't meet
+	cells  []cellStart // shared by all workers, each of which writes other elements
 	funcs  names
 	others names
-	blind  []uint32 // units that could not be read, or are elsewhere
+	blind  []uint32 // units that could not be read, or are in other files
 	spans  spanSet  // the code of functions
 	cross  crossRefs
 
@@ -38,12 +38,12 @@ type gathered struct {
 	at      uint32 // its position
 	planner planner
 	seen    []funcName
-	aimed   bitmap // what entries refer to as origin or specification
+	aimed   bitmap // offsets that entries refer to as origin or specification
 	scan    scan
 	room    []Range
 }
 
-// funcName is a name of a function that may have code.
+// funcName is the name of a function that may have code.
 type funcName struct {
 	off  uint64
 	num  uint64 // as scan.num has it
@@ -68,7 +68,7 @@ func (m *bitmap) has(i uint64) bool { return m.words[i/64]&(1<<(i%64)) != 0 }
 
 // unit goes through a unit.
 func (g *gathered) unit(whole *Unit, i uint32) {
-	// What is made of the unit on the way is not kept.
+	// The tables made of the unit aren't kept.
 	u := whole.copied()
 	table := readAbbrevs(g.d.sec.Abbrev, u.abbrev)
 	u.abbrevs.get(func() *abbrevTable { return table })
@@ -90,7 +90,7 @@ func (g *gathered) unit(whole *Unit, i uint32) {
 	for s.next() {
 		g.entry(u, s)
 	}
-	// A last entry may reach over whole cells.
+	// The last entry may extend over whole cells.
 	for c := s.nextCell; c < u.end && s.nextCell != ^uint64(0); c += cellSize {
 		g.cells[c>>cellBits] = cellStart{u.end, 0}
 	}
@@ -107,7 +107,7 @@ func (g *gathered) unit(whole *Unit, i uint32) {
 	}
 }
 
-// entry takes in what the scan has stopped at.
+// entry notes the entry at which the scan has stopped.
 func (g *gathered) entry(u *Unit, s *scan) {
 	k := s.plan.kind
 	if k == kindType || k == kindVariable {
@@ -166,8 +166,8 @@ func (g *gathered) code(u *Unit, s *scan) bool {
 	return true
 }
 
-// add notes a name. Strings of .debug_str are told apart by their place, which
-// is cheaper than by what they say.
+// add notes a name. Strings in .debug_str are distinguished by their place, which is cheaper
+// than comparing them.
 func (g *gathered) add(to *names, u *Unit, off, num uint64, f form) {
 	cell := uint32(off >> cellBits)
 	switch f {
@@ -198,8 +198,8 @@ func (g *gathered) add(to *names, u *Unit, off, num uint64, f form) {
 	}
 }
 
-// hashed turns the names into pairs by hash, sorted by it; the cells of one are
-// not, where several strings have it.
+// hashed converts the names into pairs sorted by hash. The cells of one hash aren't sorted if
+// several strings have it.
 func (n *names) hashed(d *Data) []uint64 {
 	texts := [...]struct {
 		from *pairs
@@ -214,7 +214,7 @@ func (n *names) hashed(d *Data) []uint64 {
 		list := t.from.sort()
 		out := list[:0]
 		last, hash, none := ^uint64(0), uint64(0), true
-		held := uint64(0) // from where on pages may be in memory
+		held := uint64(0) // pages from here on may be in memory
 		for _, v := range list {
 			if v>>32 != last {
 				last = v >> 32

@@ -5,13 +5,12 @@ import (
 	"hash/crc32"
 )
 
-// IndexStore keeps the index of one file between programs. What it gives back
-// is not trusted.
+// IndexStore keeps the index of one file from one run to the next. What it returns is not
+// trusted.
 type IndexStore interface {
-	// Load gives what was saved, which must not change while the Data lives;
-	// nil is nothing.
+	// Load returns what was saved, or nil. The bytes must not change while the Data lives.
 	Load() []byte
-	// Save keeps an index, or doesn't: that costs time only.
+	// Save keeps an index. It need not succeed; a failure costs only time.
 	Save([]byte)
 }
 
@@ -34,15 +33,15 @@ const (
 	partOtherHashes
 	partOtherStarts
 	partOtherList
-	partCells // of each: where to start, and the entry around
-	partFuncs // of the code of functions: start, end, entry
-	partUnits // of that of units: start, end, unit
+	partCells // for each cell: where to start, and the entry around that
+	partFuncs // code of functions: start, end, entry
+	partUnits // code of units: start, end, unit
 	partLinks // the unit that refers, the unit referred to; sorted by the latter
 	partBlind // positions of units
 	indexPartsN
 )
 
-// indexParts are what an index is made of.
+// indexParts are the parts of an index.
 type indexParts struct {
 	names        [2][][]uint64 // pairs of workers: functions, others
 	cells        []cellStart
@@ -51,7 +50,7 @@ type indexParts struct {
 	blind        []uint32
 }
 
-// bytes puts an index into the form of files.
+// bytes returns an index in the form in which files have it.
 func (x *indexParts) bytes(identity uint64) []byte {
 	var n [indexPartsN]int
 	for i, lists := range x.names { // once to count, once to write
@@ -119,8 +118,8 @@ func (x *indexParts) bytes(identity uint64) []byte {
 	return b
 }
 
-// readIndex is the index that the bytes hold, which it aliases; nil when they
-// are no index of this version of the file with that identity.
+// readIndex returns the index that the bytes hold, which it aliases. It returns nil if they
+// aren't an index of this version, of the file with that identity.
 func readIndex(b []byte, identity uint64) *nameIndex {
 	le := binary.LittleEndian
 	if len(b) < indexHead || string(b[:8]) != indexMagic || le.Uint32(b[8:]) != indexVersion ||

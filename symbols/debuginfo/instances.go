@@ -13,12 +13,12 @@ type aim struct {
 	kind kind
 }
 
-// maxChain is through how many origins and specifications an entry may complete
-// a function's.
+// maxChain limits the chain of origins and specifications from an entry to the function that
+// it completes.
 const maxChain = 6
 
-// Instances are the places where a function, by its abstract entry or its
-// declaration, was inlined.
+// Instances returns the places where a function was inlined. fn is its abstract entry or its
+// declaration.
 func (d *Data) Instances(fn Entry) []Entry {
 	var out []Entry
 	for _, r := range d.completing(fn) {
@@ -31,14 +31,14 @@ func (d *Data) Instances(fn Entry) []Entry {
 	return out
 }
 
-// Bodies are the entries with code of a function by its abstract entry or its
-// declaration: itself, or clones that the compiler made of it (.isra, .part,
+// Bodies returns the entries with code of a function, given its abstract entry or its
+// declaration: the function itself, or clones that the compiler made of it (.isra, .part,
 // .constprop; the several constructors of C++).
 func (d *Data) Bodies(fn Entry) []Entry {
 	type body struct {
 		e  Entry
 		at uint64
-		u  int // of which unit, as they were found
+		u  int // the unit's number, in the order in which units were found
 	}
 	var list []body
 	var last *Unit
@@ -65,15 +65,15 @@ func (d *Data) Bodies(fn Entry) []Entry {
 	return out
 }
 
-// completion is an entry that completes a function's, or is it.
+// completion is an entry that completes a function's entry, or is that entry.
 type completion struct {
 	u *Unit
 	aim
 }
 
-// completing are the functions and inlined calls that complete a function's
-// entry through any number of origins and specifications, and the entry itself,
-// in the order of the file. The slice is shared.
+// completing returns a function's entry, and the functions and inlined calls that complete it
+// through any number of origins and specifications, in the order of the file. The slice is
+// shared.
 func (d *Data) completing(fn Entry) []completion {
 	if fn.unit == nil {
 		return nil
@@ -105,8 +105,8 @@ func (d *Data) complete(fn Entry) []completion {
 	return out
 }
 
-// referring are the functions and inlined calls that refer to an entry of home as
-// origin or specification.
+// referring returns the functions and inlined calls that refer to an entry of home as origin
+// or specification.
 func (d *Data) referring(home *Unit, off uint64) []completion {
 	if out, ok := d.completionsOf(home, off); ok {
 		return out
@@ -124,8 +124,8 @@ func (d *Data) referring(home *Unit, off uint64) []completion {
 	return out
 }
 
-// relatives are the units that may refer to an entry of a unit: the unit, and
-// those whose bytes hold the offset.
+// relatives returns the units that may refer to an entry of a unit: the unit itself, and those
+// whose bytes contain the offset.
 func (d *Data) relatives(home *Unit, off uint64) []*Unit {
 	pat := binary.LittleEndian.AppendUint32(nil, uint32(off))
 	if d.alt != nil && home.data == d.alt {
@@ -139,7 +139,7 @@ func (d *Data) relatives(home *Unit, off uint64) []*Unit {
 	}
 	out := []*Unit{home}
 	if home.data != d {
-		return out // split units refer to no others
+		return out // split units don't refer to others
 	}
 	if !d.crosses() {
 		return out
@@ -166,12 +166,12 @@ func (d *Data) relatives(home *Unit, off uint64) []*Unit {
 	return out
 }
 
-// fewAims is for how many entries of a unit references are looked for one by
-// one, by their bytes, before it pays to go through the unit.
+// fewAims is how many entries of a unit are searched for by the bytes of a reference, one by
+// one, before going through the whole unit is faster.
 const fewAims = 8
 
-// aimsAt are the functions and inlined calls of the unit that refer to an entry
-// of home as origin or specification.
+// aimsAt returns the functions and inlined calls of the unit that refer to an entry of home as
+// origin or specification.
 func (u *Unit) aimsAt(home *Unit, off uint64) []aim {
 	if x := u.data.ready(); x != nil && off < inAlt && u.asked.Add(1) <= fewAims {
 		if out, ok := u.searchAims(x, home, off); ok {
@@ -193,8 +193,8 @@ func (u *Unit) aimsAt(home *Unit, off uint64) []aim {
 // inAlt marks offsets in the file that dwz made.
 const inAlt = 1 << 63
 
-// tellAims tells what the scan's entry refers to, if it is a function or an
-// inlined call: offsets, with inAlt where that is in another file.
+// tellAims calls tell with what the scan's entry refers to, if the entry is a function or an
+// inlined call: offsets, with inAlt set if they are in another file.
 func (s *scan) tellAims(tell func(off uint64)) {
 	if s.plan.kind != kindFunc && s.plan.kind != kindInlined {
 		return
@@ -213,9 +213,8 @@ func (s *scan) tellAims(tell func(off uint64)) {
 	}
 }
 
-// searchAims looks for references by the bytes of the offset, and reads the
-// cells that have them. ok is false for a unit that writes references in
-// another form.
+// searchAims searches for references by the bytes of the offset, and reads the cells that
+// contain these bytes. ok is false if the unit writes references in another form.
 func (u *Unit) searchAims(x *nameIndex, home *Unit, off uint64) (out []aim, ok bool) {
 	if u.types || u.planner().odd {
 		return nil, false
@@ -237,7 +236,7 @@ func (u *Unit) searchAims(x *nameIndex, home *Unit, off uint64) (out []aim, ok b
 			if i < 0 {
 				break
 			}
-			// The entry starts in this cell, or in the one before and reaches here.
+			// The entry starts in this cell, or starts in the one before and extends to here.
 			end := min(((at+uint64(i))>>cellBits+1)<<cellBits, u.end)
 			from, known := u.before(x, at+uint64(i))
 			if !known {
@@ -257,8 +256,8 @@ func (u *Unit) searchAims(x *nameIndex, home *Unit, off uint64) (out []aim, ok b
 	return slices.Compact(out), true
 }
 
-// before is an entry of the unit from which on a scan comes to the one that has
-// the byte at off; ok is false where the index has none.
+// before returns an entry of the unit from which a scan reaches the entry that has the byte at
+// off. ok is false if the index has none.
 func (u *Unit) before(x *nameIndex, off uint64) (at uint64, ok bool) {
 	for c := int(off >> cellBits); ; c-- {
 		if uint64(c)<<cellBits <= u.first {

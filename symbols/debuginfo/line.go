@@ -8,14 +8,15 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Row says that the code from Addr on, up to the next row, is of a source line.
+// Row says that the code from Addr up to the next row belongs to a source line.
 type Row struct {
 	Addr     uint64
 	File     uint32 // in the table's Files
-	Line     uint32 // 0: of no line
+	Line     uint32 // 0: belongs to no line
 	Stmt     bool   // a place where a debugger would stop
 	End      bool   // no code: the sequence before it ends at Addr
 	Prologue bool   // the function's arguments are in place
+	Parts    bool   // discriminators tell parts of the line apart
 }
 
 // LineTable is the line table of one unit.
@@ -60,13 +61,12 @@ func (u *Unit) readLines(off uint64) *LineTable {
 	return t
 }
 
-// fewLines is for how many addresses of a unit rows are looked for by running
-// its line program, before it pays to keep all rows.
+// fewLines is how many addresses of a unit are looked up by running its line program, before
+// keeping all rows is faster.
 const fewLines = 4
 
-// LineAt finds the row that an address belongs to, and its file's name, which is
-// "" where it isn't known. It is At of Lines, which isn't made for a few
-// questions.
+// LineAt finds the row that an address belongs to, and the name of its file, which is "" if
+// unknown. It answers as At of Lines, but for a few questions it doesn't make the table.
 func (u *Unit) LineAt(pc uint64) (row Row, file string, ok bool) {
 	if u.skel != nil {
 		return u.skel.LineAt(pc)
@@ -96,19 +96,19 @@ func (u *Unit) LineAt(pc uint64) (row Row, file string, ok bool) {
 // lineSearch finds the row of one address while a program runs.
 type lineSearch struct {
 	pc      uint64
-	found   Row // of the sequence that starts last
+	found   Row // from the sequence that starts last
 	ok      bool
-	low     uint64 // where the sequence starts that found is of
+	low     uint64 // where the sequence of found starts
 	tangled bool   // rows of a sequence aren't in order
 
-	// Of the sequence that is gone through:
+	// For the current sequence:
 	n         int
 	first     uint64
 	last, hit Row
 	hitOK     bool
 }
 
-// row takes the next row of the sequence.
+// row adds the next row of the sequence.
 func (s *lineSearch) row(r Row) {
 	if s.n++; s.n == 1 {
 		s.first, s.hitOK = r.Addr, false
@@ -138,12 +138,13 @@ type lineMachine struct {
 	file  uint64
 	line  int64
 	op    uint64 // of VLIW instructions
+	discr uint64 // of the next row
 	start int    // first row of the sequence
 }
 
 func (m *lineMachine) reset() {
 	m.row = Row{Stmt: m.h.isStmt}
-	m.file, m.line, m.op = 1, 1, 0
+	m.file, m.line, m.op, m.discr = 1, 1, 0, 0
 	m.start = len(m.table.Rows)
 }
 
@@ -164,8 +165,9 @@ const (
 )
 
 const (
-	lneEndSequence = 1
-	lneSetAddress  = 2
+	lneEndSequence      = 1
+	lneSetAddress       = 2
+	lneSetDiscriminator = 4
 )
 
 func (m *lineMachine) run() {
@@ -176,7 +178,7 @@ func (m *lineMachine) run() {
 		if op >= m.h.opcodeBase {
 			adj := uint64(op - m.h.opcodeBase)
 			m.advance(adj / m.h.lineRange)
-			m.line += m.h.lineBase + int64(adj%m.h.lineRange)
+			m.addLine(m.h.lineBase + int64(adj%m.h.lineRange))
 			m.emit()
 			continue
 		}
@@ -188,7 +190,7 @@ func (m *lineMachine) run() {
 		case lnsAdvancePC:
 			m.advance(r.Uleb())
 		case lnsAdvanceLine:
-			m.line += r.Sleb()
+			m.addLine(r.Sleb())
 		case lnsSetFile:
 			m.file = r.Uleb()
 		case lnsNegateStmt:
@@ -214,6 +216,12 @@ func (m *lineMachine) advance(n uint64) {
 	m.op = n % m.h.maxOps
 }
 
+func (m *lineMachine) addLine(n int64) {
+	if m.line += n; n != 0 {
+		m.row.Parts = m.discr != 0
+	}
+}
+
 func (m *lineMachine) extended(r *dwread.Reader) {
 	n := r.Uleb()
 	b := r.Take(n)
@@ -229,6 +237,10 @@ func (m *lineMachine) extended(r *dwread.Reader) {
 	case lneSetAddress:
 		a := dwread.At(b, 1)
 		m.row.Addr, m.op = a.Uint(len(b)-1), 0
+	case lneSetDiscriminator:
+		a := dwread.At(b, 1)
+		m.discr = a.Uleb()
+		m.row.Parts = m.row.Parts || m.discr != 0
 	}
 }
 
@@ -241,9 +253,10 @@ func (m *lineMachine) emit() {
 		m.table.Rows = append(m.table.Rows, m.row)
 	}
 	m.row.Prologue = false
+	m.discr = 0
 }
 
-// end closes a sequence. Rows of code that the linker threw away are dropped.
+// end closes a sequence. It drops rows of code that the linker has discarded.
 func (m *lineMachine) end() {
 	if m.only != nil {
 		m.only.end()
@@ -263,7 +276,7 @@ func (m *lineMachine) end() {
 	m.table.runs = append(m.table.runs, lineRun{Range{rows[0].Addr, rows[len(rows)-1].Addr}, m.start, last})
 }
 
-// File is the name of a row's file, or "".
+// File returns the name of a row's file, or "".
 func (t *LineTable) File(r Row) string {
 	if int(r.File) < len(t.Files) {
 		return t.Files[r.File]
@@ -291,8 +304,8 @@ func (t *LineTable) At(pc uint64) (Row, bool) {
 	return Row{}, false
 }
 
-// Files are the files that the unit's line program may speak of, read without
-// running it.
+// Files returns the files that the unit's line program may mention. It doesn't run the
+// program.
 func (u *Unit) Files() []string {
 	if u.skel != nil {
 		return u.skel.Files()
@@ -311,8 +324,8 @@ func (u *Unit) Files() []string {
 	return h.files
 }
 
-// FileOf is a file by its number in the unit's tables, as DW_AT_decl_file and
-// DW_AT_call_file give it; "" is unknown.
+// FileOf returns a file by its number in the unit's tables, which DW_AT_decl_file and
+// DW_AT_call_file use. It returns "" if the file is unknown.
 func (u *Unit) FileOf(n int64) string {
 	if u.skel != nil && !u.root().hasLine {
 		return u.skel.FileOf(n)
@@ -324,8 +337,8 @@ func (u *Unit) FileOf(n int64) string {
 	return files[n]
 }
 
-// ownFiles is the table that the unit's own entries count in: of split units
-// the one of the .dwo.
+// ownFiles returns the table to which the unit's own entries refer. For split units it is the
+// table of the .dwo.
 func (u *Unit) ownFiles() []string {
 	t := u.root()
 	if u.skel != nil && t.hasLine && u.data.sec.Line != nil {

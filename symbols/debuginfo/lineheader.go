@@ -23,15 +23,14 @@ type lineHeader struct {
 	dwarf64    bool
 }
 
-// lineName is the name of a file or directory as a header has it; dir is of
-// files.
+// lineName is the name of a file or directory as a header has it. Only files have a dir.
 type lineName struct {
 	file bool
 	dir  uint64
 	name []byte
 }
 
-// Bounds on one line table.
+// Limits on one line table.
 const (
 	maxFiles   = 1 << 18
 	maxLineRow = 1 << 24
@@ -58,8 +57,8 @@ func (u *Unit) lineHeaderAt(off uint64) (h lineHeader, ok bool) {
 	return h, !names.Bad
 }
 
-// openLines reads the header of a unit's line program up to its names, which the
-// reader is at.
+// openLines reads the header of a unit's line program up to its names. names is at the first
+// of them.
 func (u *Unit) openLines(off uint64) (h lineHeader, names dwread.Reader, ok bool) {
 	sec := u.data.sec.Line
 	r := dwread.At(sec, off)
@@ -109,8 +108,8 @@ func fileName(dirs []string, dir uint64, name string) string {
 	return path.Clean(name)
 }
 
-// eachName tells the names that the reader is at, directories, then files, until
-// tell has enough.
+// eachName calls tell with the names that follow in the reader, first directories, then files,
+// until tell returns false.
 func (h *lineHeader) eachName(u *Unit, r *dwread.Reader, tell func(lineName) bool) {
 	if h.version >= 5 {
 		if h.table(u, r, tell, false) {
@@ -118,7 +117,7 @@ func (h *lineHeader) eachName(u *Unit, r *dwread.Reader, tell func(lineName) boo
 		}
 		return
 	}
-	// File 0 is the unit's own, and so is directory 0.
+	// File 0 and directory 0 are the unit's own.
 	more := tell(lineName{name: []byte(u.root().dir)})
 	for range maxFiles {
 		s := r.CString()
@@ -146,8 +145,8 @@ const (
 	lnctDir  = 2
 )
 
-// table tells the names of a table of version 5, whose columns describe
-// themselves. more is false when tell had enough.
+// table reads the names of a table of version 5, whose columns describe themselves. more is
+// false if tell has returned false.
 func (h *lineHeader) table(u *Unit, r *dwread.Reader, tell func(lineName) bool, files bool) (more bool) {
 	type column struct {
 		kind uint64
@@ -173,7 +172,7 @@ func (h *lineHeader) table(u *Unit, r *dwread.Reader, tell func(lineName) bool, 
 			}
 		}
 		if r.At == before {
-			break // of what takes no room any number could be there
+			break // entries without bytes could be there in any number
 		}
 		if told == 0 && !files && len(l.name) == 0 { // it is where the compiler ran
 			l.name = []byte(u.root().dir)

@@ -15,25 +15,24 @@ const (
 	lleStartLength
 )
 
-// listReader reads the entries of a list of version 5, of locations or of ranges.
+// listReader reads the entries of a version 5 list of locations or ranges.
 type listReader struct {
 	dwread.Reader
 	unit *Unit
 	top  *unitTop
-	base uint64 // that offsets count from
+	base uint64 // address from which offsets count
 }
 
-// listAt starts to read a list: offsets count from the unit's lowest address until
-// an entry says otherwise.
+// listAt starts to read a list. Offsets count from the unit's lowest address until an entry
+// says otherwise.
 func (u *Unit) listAt(sec []byte, off uint64) listReader {
 	t := u.root()
 	return listReader{Reader: dwread.At(sec, off), unit: u, top: t, base: t.low}
 }
 
-// addresses reads what an entry of a location list's kind says of addresses: a
-// range, or, where the range is empty, the base of those that follow. The default
-// entry has none. more is false at the end, and at an entry whose length nobody
-// knows.
+// addresses reads the addresses in an entry of a location list: a range, or, if the range is
+// empty, the base for the entries that follow. The default entry has no addresses. more is
+// false at the end, and at an entry of unknown length.
 func (l *listReader) addresses(kind uint8) (r Range, more bool) {
 	switch kind {
 	case lleBaseAddressx:
@@ -60,7 +59,7 @@ func (l *listReader) addresses(kind uint8) (r Range, more bool) {
 	return r, true
 }
 
-// indexed reads the number of an address in .debug_addr, and gives the address.
+// indexed reads the number of an address in .debug_addr, and returns the address.
 func (l *listReader) indexed() uint64 {
 	a, ok := l.unit.indexed(l.top, l.Uleb())
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Location is where a value is while the program is in Range: a DWARF
-// expression. The zero Range is everywhere.
+// Location says where a value is while the program is in Range: a DWARF expression. The zero
+// Range means everywhere.
 type Location struct {
 	Range
 	Expr []byte
@@ -17,21 +17,20 @@ type Location struct {
 // Everywhere reports whether the location holds at every address.
 func (l Location) Everywhere() bool { return l.Range == Range{} }
 
-// maxLocations bounds the list of one variable.
+// maxLocations limits the list of one variable.
 const maxLocations = 1 << 16
 
-// Locations are where a location attribute says that a value is: one
-// expression, or the entries of a list. A default entry of a list comes last
-// and holds everywhere.
+// Locations returns where a location attribute says that a value is: one expression, or the
+// entries of a list. The default entry of a list comes last and holds everywhere.
 func (e *Entry) Locations(a dwarf.Attr) []Location {
 	return slices.DeleteFunc(e.locations(a), Location.isInstant)
 }
 
-// isInstant tells a location that holds before an instruction alone, between the
-// lines whose code it begins: GCC has them of what it inlines.
+// isInstant reports whether a location holds only before one instruction, between two lines.
+// GCC writes such locations for inlined code.
 func (l Location) isInstant() bool { return l.Low == l.High && l.Low != 0 }
 
-// locations are Locations, and instants.
+// locations returns Locations, and those that are instants.
 func (e *Entry) locations(a dwarf.Attr) []Location {
 	v, ok := e.Val(a)
 	if !ok {
@@ -50,9 +49,9 @@ func (e *Entry) locations(a dwarf.Attr) []Location {
 	return nil
 }
 
-// LocationAt chooses the expression for an address; ok is false when the value
-// is nowhere there, and list then says where else it is. A parameter's first
-// instant counts: nothing has run yet that could change it.
+// LocationAt chooses the expression for an address. If the value has no place there, ok is
+// false, and list says where it has one. A parameter's first instant counts, because nothing
+// has run yet that could change it.
 func (e *Entry) LocationAt(a dwarf.Attr, pc uint64) (expr []byte, list []Location, ok bool) {
 	all := e.locations(a)
 	list = slices.DeleteFunc(slices.Clone(all), Location.isInstant)
@@ -132,8 +131,8 @@ func (u *Unit) loclist(sec []byte, off uint64) []Location {
 	return append(out, rest...)
 }
 
-// loclistGNU reads the lists of split DWARF 4 (DW_LLE_GNU_*), which number
-// their entries otherwise and have lengths of fixed size.
+// loclistGNU reads the lists of split DWARF 4 (DW_LLE_GNU_*). They number their entries
+// differently, and their lengths have a fixed size.
 func (u *Unit) loclistGNU(off uint64) []Location {
 	t := u.root()
 	r := dwread.At(u.data.loc(), off)

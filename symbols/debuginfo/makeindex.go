@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// makeIndex reads all units, with as many workers as there are processors to
-// have, and gives the index in the form of files. nil means that a reader broke.
+// makeIndex reads all units, with one worker for each available processor, and returns the
+// index in the form in which files have it. nil means that a reader failed.
 func (d *Data) makeIndex() []byte {
 	units := d.Units()
 	workers := max(1, min(runtime.GOMAXPROCS(0), 8, len(units)))
-	// What is gathered has no pointers: to collect garbage often costs little.
+	// The workers' results have no pointers, so frequent garbage collection is cheap.
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	cells := make([]cellStart, len(d.sec.Info)>>cellBits+1)
 	var room sortRoom
@@ -37,7 +37,7 @@ func (d *Data) makeIndex() []byte {
 		return nil
 	}
 	x := &indexParts{cells: cells}
-	aimed := &gathered{d: d} // whose names nobody else has, maybe
+	aimed := &gathered{d: d} // for names that perhaps no worker has noted
 	aimed.funcs.sortIn(&room)
 	var spans spanSet
 	var cross crossRefs
@@ -73,13 +73,13 @@ func (d *Data) makeIndex() []byte {
 	return x.bytes(d.identity())
 }
 
-// inParallel calls work by as many goroutines. ok is false when one broke off.
+// inParallel calls work from several goroutines. ok is false if one of them failed.
 func inParallel(workers int, work func(w int)) (ok bool) {
 	var broke atomic.Bool
 	var wait sync.WaitGroup
 	for w := range workers {
 		wait.Go(func() {
-			// A file that is cut short meanwhile faults, here as in ReadDebug.
+			// If a file is truncated meanwhile, reading it faults, as in ReadDebug.
 			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 			defer func() {
 				if recover() != nil {
@@ -93,7 +93,7 @@ func inParallel(workers int, work func(w int)) (ok bool) {
 	return !broke.Load()
 }
 
-// sortIn says where the names are sorted.
+// sortIn sets where the names are sorted.
 func (n *names) sortIn(room *sortRoom) {
 	n.places.room, n.shared.room, n.hashes.room = room, room, room
 }
@@ -123,8 +123,8 @@ func (g *gathered) names(offs []uint64) {
 	}
 }
 
-// merge tells each hash of the workers' lists, in order, and its cells: none
-// where they are too many to list.
+// merge calls tell with each hash of the workers' lists, in order, and its cells. cells is
+// empty if there are too many to list.
 func merge(lists [][]uint64, tell func(hash uint32, cells []uint32)) {
 	all := slices.Clone(lists)
 	var cells []uint32

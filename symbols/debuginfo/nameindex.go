@@ -6,10 +6,10 @@ import (
 	"sort"
 )
 
-// nameIndex tells where entries of a name may be, and which function has the
-// code at an address. Of names it is exact but for hashes that are equal, so that
-// a cell that it tells must still be searched. It lies as it is kept in files: a
-// question looks at a few numbers of millions.
+// nameIndex says where entries of a name may be, and which function has the code at an
+// address. Names with equal hashes are not distinguished, so the cells that it returns must
+// still be searched. It is laid out as in its file: a question reads only a few of millions of
+// numbers.
 type nameIndex struct {
 	names [2]hashTable // of functions, of others
 	cells numbers
@@ -23,7 +23,7 @@ type nameIndex struct {
 type hashTable struct {
 	hashes numbers // sorted, each once
 	starts numbers // of each hash's cells in list; one more than hashes
-	list   numbers // none at all means in too many
+	list   numbers // no cells means that there are too many
 }
 
 // The kinds of names that are told apart.
@@ -32,17 +32,17 @@ const (
 	ofOthers
 )
 
-// numbers are numbers of 32 bits, little-endian.
+// numbers is a list of 32-bit numbers, little-endian.
 type numbers []byte
 
 func (n numbers) len() int { return len(n) / 4 }
 
 func (n numbers) at(i int) uint32 { return binary.LittleEndian.Uint32(n[4*i:]) }
 
-// at64 is the i-th number of 64 bits.
+// at64 returns the i-th number of 64 bits.
 func (n numbers) at64(i int) uint64 { return binary.LittleEndian.Uint64(n[8*i:]) }
 
-// slice are the numbers from lo up to but without hi.
+// slice returns the numbers from lo up to but without hi.
 func (n numbers) slice(lo, hi int) []uint32 {
 	out := make([]uint32, hi-lo)
 	for i := range out {
@@ -51,8 +51,8 @@ func (n numbers) slice(lo, hi int) []uint32 {
 	return out
 }
 
-// maxListed is in how many cells a name may be before it is in too many: the
-// name of a type that all include is of no use as a key.
+// maxListed is the largest number of cells that are listed for a name. The name of a type that
+// every unit includes is no use as a key.
 const maxListed = 256
 
 // nameHash is FNV-1a, folded to 32 bits.
@@ -64,8 +64,8 @@ func nameHash(b []byte) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// lookup gives the cells that may have the name, in order; every is true when
-// that could be all of them. Units that are blind are not told.
+// lookup returns the cells that may have the name, in order. every is true if any cell may
+// have it. Blind units are not included.
 func (t *hashTable) lookup(name string) (cells []uint32, every bool) {
 	h := nameHash([]byte(name))
 	n := t.hashes.len()
@@ -83,14 +83,14 @@ func (t *hashTable) lookup(name string) (cells []uint32, every bool) {
 	return t.list.slice(lo, hi), false
 }
 
-// part is entries of a unit: those that start from from on and before to.
+// part is a range of a unit's entries: those that start at from or later, and before to.
 type part struct {
 	u        *Unit
 	from, to uint64
-	searched bool // its bytes were found to have the name
+	searched bool // its bytes contain the name
 }
 
-// cell gives the parts of units that a cell has.
+// cell returns the parts of units that are in a cell.
 func (d *Data) cell(x *nameIndex, out []part, c uint32) []part {
 	start := uint64(c) << cellBits
 	end := start + cellSize
@@ -112,8 +112,8 @@ func (d *Data) cell(x *nameIndex, out []part, c uint32) []part {
 	return out
 }
 
-// spanAt finds spans that hold an address, those that start last first, and
-// asks use whether one will do. It looks at a bounded number of them.
+// spanAt finds spans that hold an address, beginning with those that start last, and asks use
+// whether one will do. It examines a limited number of spans.
 func spanAt(list numbers, pc uint64, use func(off uint64) bool) {
 	n := len(list) / 24
 	i := sort.Search(n, func(i int) bool { return list.at64(3*i) > pc }) - 1
@@ -124,11 +124,11 @@ func spanAt(list numbers, pc uint64, use func(off uint64) bool) {
 	}
 }
 
-// maxSpanSteps bounds how far back code is looked for that holds an address:
-// most are not within others.
+// maxSpanSteps limits how far back spans are searched for one that holds an address. Most
+// spans aren't within others.
 const maxSpanSteps = 4096
 
-// linked are the units that refer to entries of the unit at a position.
+// linked returns the units that refer to entries of the unit at a position.
 func (x *nameIndex) linked(unit uint32) (out []uint32) {
 	n := len(x.links) / 8
 	i := sort.Search(n, func(i int) bool { return x.links.at64(i)>>32 >= uint64(unit) })
@@ -138,15 +138,15 @@ func (x *nameIndex) linked(unit uint32) (out []uint32) {
 	return out
 }
 
-// From how many bytes of .debug_info on an index is made, as less is searched faster,
-// and from how many on it is kept in a file: of less one is made as fast as it is read.
+// How many bytes of .debug_info make an index worth while, because fewer are searched faster, and
+// how many make it worth keeping in a file, because for fewer it is made as fast as it is read.
 const (
 	indexFrom = 1 << 20
 	keepFrom  = 24 << 20
 )
 
-// index is the index of names, nil for a file that needs none. It is read from
-// the store, or made and left there.
+// index returns the index of names, or nil for a file that needs none. It reads the index from
+// the store, or makes it and saves it there.
 func (d *Data) index() *nameIndex {
 	if x := d.kept(); x != nil {
 		return x
@@ -165,7 +165,7 @@ func (d *Data) index() *nameIndex {
 	})
 }
 
-// ready is the index if there is one already: it isn't made.
+// ready returns the index if it exists already. It doesn't make it.
 func (d *Data) ready() *nameIndex {
 	if x := d.made.Load(); x != nil {
 		return x
@@ -176,11 +176,11 @@ func (d *Data) ready() *nameIndex {
 // indexes reports whether the file is large enough to have an index.
 func (d *Data) indexes() bool { return len(d.sec.Info) >= d.indexFrom && !d.split }
 
-// keeps reports whether the file is so large that its index is kept, and tells who
-// refers to whom.
+// keeps reports whether the file is so large that its index is kept. Such an index also says
+// which units refer to which.
 func (d *Data) keeps() bool { return len(d.sec.Info) >= d.keepFrom && !d.split }
 
-// kept is the index that was kept; nil where there is none so far.
+// kept returns the index from the store, or nil.
 func (d *Data) kept() *nameIndex {
 	return d.loaded.get(func() *nameIndex {
 		if !d.keeps() || d.store == nil {
@@ -190,8 +190,8 @@ func (d *Data) kept() *nameIndex {
 	})
 }
 
-// identity tells one file's units from another's: the build-id that the store
-// goes by could be forged, and formats change.
+// identity tells one file's units from another's. The build-id by which the store finds an
+// index could be forged, and formats change.
 func (d *Data) identity() uint64 {
 	h := crc32.NewIEEE()
 	var b [8]byte

@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// FindFunctions finds the entries of functions by name: DW_AT_name alone
-// (f), as C's; with namespaces and classes (ns::C::f), as C++'s and Rust's;
-// or the linkage name. The abstract entry of an inlined function is in;
-// a declaration that nothing completes may be left out. Units that can't hold
-// the name are not read.
+// FindFunctions finds the entries of functions by name: by DW_AT_name alone (f), as in C; with
+// namespaces and classes (ns::C::f), as in C++ and Rust; or by the linkage name. The abstract
+// entry of an inlined function is included. A declaration that nothing completes may be left
+// out. Units that can't have the name are not read.
 func (d *Data) FindFunctions(name string) []Entry {
 	if name == "" {
 		return nil
@@ -69,8 +68,8 @@ func (d *Data) findFunctions(name string) []Entry {
 	return out
 }
 
-// partsWith are the parts of units that may have an entry with one of the
-// names, in order. Each is let go when it was looked at.
+// partsWith returns the parts of units that may have an entry with one of the names, in order.
+// Each part's pages are released after it was examined.
 func (d *Data) partsWith(table int, names ...string) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for _, p := range d.partsOf(table, names) {
@@ -180,7 +179,7 @@ func (u *Unit) findFunctions(out []Entry, want, last, name string, in part) []En
 	return out
 }
 
-// says reports whether a string is text.
+// says reports whether a string equals text.
 func (u *Unit) says(t *unitTop, v Val, text string) bool {
 	if v.form != formStrp {
 		return string(u.stringOf(t, v)) == text
@@ -192,7 +191,7 @@ func (u *Unit) says(t *unitTop, v Val, text string) bool {
 
 func squeeze(s string) string { return strings.ReplaceAll(s, " ", "") }
 
-// attrMIPSLinkageName is what linkage names were called before version 4.
+// attrMIPSLinkageName is the attribute for linkage names before version 4.
 const attrMIPSLinkageName dwarf.Attr = 0x2007
 
 func linkageName(e *Entry) string {
@@ -202,7 +201,7 @@ func linkageName(e *Entry) string {
 	return e.Str(attrMIPSLinkageName)
 }
 
-// LinkageName is the mangled name of a function or variable, or "".
+// LinkageName returns the mangled name of a function or variable, or "".
 func (e *Entry) LinkageName() string {
 	return chase(*e, func(e *Entry) (string, bool) {
 		s := linkageName(e)
@@ -210,8 +209,8 @@ func (e *Entry) LinkageName() string {
 	})
 }
 
-// QualifiedName is the name with the namespaces and classes around it, joined
-// by ::. Where DWARF has none for one of them it is left out.
+// QualifiedName returns the name with the namespaces and classes around it, joined by ::. A
+// scope without a name is left out.
 func (e *Entry) QualifiedName() string {
 	home := *e
 	for range 8 { // the declaration is where the name belongs
@@ -247,13 +246,12 @@ func (e *Entry) QualifiedName() string {
 	return b.String() + name
 }
 
-// nameFilter tells quickly which units may have an entry of a name: those whose
-// bytes hold the name itself, or the offset of one of its places among the
-// strings.
+// nameFilter quickly selects the units that may have an entry of a name: those whose bytes
+// contain the name itself, or the offset of one of its places among the strings.
 type nameFilter struct {
 	inline  []byte
 	offsets [][]byte
-	indexed bool // the name is reached by an index, which could be any byte
+	indexed bool // the name may be referred to by an index, which can be any byte
 }
 
 // maxPlaces bounds how many places of one name among the strings are looked
@@ -288,7 +286,7 @@ func (f *nameFilter) in(u *Unit) bool {
 	return f.indexed || len(f.offsets) == maxPlaces || bytes.Contains(b, f.inline) || f.refers(b)
 }
 
-// refers reports whether the bytes hold the offset of one of the name's places.
+// refers reports whether the bytes contain the offset of one of the name's places.
 func (f *nameFilter) refers(b []byte) bool {
 	return slices.ContainsFunc(f.offsets, func(p []byte) bool { return bytes.Contains(b, p) })
 }

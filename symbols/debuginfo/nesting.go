@@ -8,16 +8,15 @@ import (
 // nesting is the entries of a unit that have children, by offset.
 type nesting struct {
 	list  []nest
-	inner []int32 // of list: those that are open, the innermost last
-	to    uint32  // from here on nothing is known
+	inner []int32 // indices in list of the open entries, innermost last
+	to    uint32  // nothing is known from here on
 }
 
-// maxNests bounds how many entries of a unit are noted.
+// maxNests limits how many entries of a unit are noted.
 const maxNests = 4 << 20
 
-// nest is an entry with children: its offset, where what is in it ends, and the
-// entry around it by its place in the list, -1 for none. Offsets count from the
-// unit's.
+// nest is an entry with children: its offset, where its children end, and the index in the
+// list of the entry around it, -1 for none. Offsets count from the unit's start.
 type nest struct {
 	off, end uint32
 	around   int32
@@ -65,8 +64,8 @@ func (u *Unit) nesting() *nesting {
 	})
 }
 
-// path finds the entries from the unit's first down to the one at off, which
-// is last; nil when there is none.
+// path finds the entries from the unit's first one down to the one at off, which is last. It
+// returns nil if there is no entry at off.
 func (u *Unit) path(off uint64) []Entry {
 	if x := u.data.ready(); x != nil && !u.types {
 		if out := u.pathBy(x, off); out != nil {

@@ -2,16 +2,16 @@ package debuginfo
 
 import "sync"
 
-// pairs are what has been gathered of names: each a key in the upper half and a
-// cell in the lower, appended in the order of the file. They are sorted when there are many,
-// which costs less than to look each up in a table that fits in no cache.
+// pairs collects names: each is a key in the upper half and a cell in the lower half, appended
+// in the order of the file. Pairs are sorted when there are many, which costs less than
+// looking up each in a table that fits in no cache.
 type pairs struct {
 	list   []uint64
-	sorted int // how many in front are sorted and each there once
+	sorted int // how many at the front are sorted and without repeats
 	limit  int // when to sort next
 	room   *sortRoom
 
-	recent [1 << recentBits]uint64 // pairs that were added lately
+	recent [1 << recentBits]uint64 // pairs that were added recently
 }
 
 const recentBits = 13
@@ -35,8 +35,8 @@ func (p *pairs) add(key, cell uint32) {
 	}
 }
 
-// sort sorts by key and cell, drops repeats, and keeps one cell more than are
-// listed of those that have a key: enough to know that they are too many.
+// sort sorts by key and cell and drops repeats. For each key it keeps one cell more than are
+// listed, which is enough to know that there are too many.
 func (p *pairs) sort() []uint64 {
 	if p.sorted == len(p.list) {
 		return p.list
@@ -60,7 +60,7 @@ func (p *pairs) sort() []uint64 {
 	return out
 }
 
-// sortRoom is what several workers sort in, one after another.
+// sortRoom is memory in which several workers sort, one after another.
 type sortRoom struct {
 	mu   sync.Mutex
 	room []uint64

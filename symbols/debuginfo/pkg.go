@@ -7,17 +7,15 @@ import (
 )
 
 // Package reads a DWARF package file (.dwp): many .dwo files in one, with an
-// index from a unit's id to its part of each section (DWARF 5, 7.3.5; before
-// it GNU's version 2 of the same), and one from types' signatures. It is safe for
-// concurrent use.
+// index from a unit's id to its part of each section (DWARF 5, 7.3.5; before it GNU's version 2),
+// and another from types' signatures. It is safe for concurrent use.
 type Package struct {
 	sec          Sections
 	units, types unitTable
-	made         sync.Map // signature → *Data, of types
+	made         sync.Map // signature of a type → *Data
 }
 
-// Columns of the indexes. Of version 2 types are column 2 and locations are in
-// .debug_loc.
+// Columns of the indexes. In version 2, column 2 is for types, and locations are in .debug_loc.
 const (
 	sectInfo       = 1
 	sectTypes      = 2
@@ -37,13 +35,13 @@ type unitTable struct {
 	offsets, lengths dwread.Reader
 }
 
-// NewPackage reads the package's indexes; ok is false when there is none of units.
+// NewPackage reads the package's indexes. ok is false if it has no index of units.
 func NewPackage(sec Sections) (p *Package, ok bool) {
 	p = &Package{sec: sec}
 	if p.units, ok = readTable(sec.CUIndex); !ok {
 		return nil, false
 	}
-	p.types, _ = readTable(sec.TUIndex) // most have no types by signature
+	p.types, _ = readTable(sec.TUIndex) // most packages have no types by signature
 	return p, true
 }
 
@@ -90,8 +88,7 @@ func (t *unitTable) row(id uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Unit is the debug information of the unit with an id, nil where the package has
-// none.
+// Unit returns the debug information of the unit with an id, or nil.
 func (p *Package) Unit(id uint64) *Data {
 	sec, ok := p.sections(&p.units, id)
 	if !ok || sec.Info == nil {
@@ -100,7 +97,7 @@ func (p *Package) Unit(id uint64) *Data {
 	return New(sec, Options{Split: true, Type: p.typeUnit})
 }
 
-// typeUnit is that of the type with a signature: the same at each call.
+// typeUnit returns that of the type with a signature, and the same Data at each call.
 func (p *Package) typeUnit(sig uint64) *Data {
 	if d, ok := p.made.Load(sig); ok {
 		return d.(*Data)
@@ -113,7 +110,7 @@ func (p *Package) typeUnit(sig uint64) *Data {
 	return d.(*Data)
 }
 
-// sections are the parts of the sections that belong to a unit.
+// sections returns the parts of the sections that belong to a unit.
 func (p *Package) sections(t *unitTable, id uint64) (Sections, bool) {
 	row, ok := t.row(id)
 	if !ok {

@@ -2,7 +2,7 @@ package debuginfo
 
 import "debug/dwarf"
 
-// slot is a value of an entry whose place a scan keeps.
+// slot is a value of an entry whose place a scan notes.
 type slot uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	slots
 )
 
-// slotOf is the slot of an attribute, or slots for none.
+// slotOf returns the slot of an attribute, or slots if it has none.
 func slotOf(a dwarf.Attr) slot {
 	switch a {
 	case dwarf.AttrName:
@@ -37,7 +37,7 @@ func slotOf(a dwarf.Attr) slot {
 	return slots
 }
 
-// kind sorts entries by what is asked of them.
+// kind sorts entries by what questions ask for.
 type kind uint8
 
 const (
@@ -63,32 +63,31 @@ func kindOf(t dwarf.Tag) kind {
 	return kindOther
 }
 
-// plan is what of an entry's form a scan needs: how to step over it, and where
-// its slots are.
+// plan is what a scan needs to know about an entry's form: how to step over it, and where its
+// slots are.
 type plan struct {
 	children bool
 	kind     kind
-	// size is that of all values together; -1 where it differs, and steps tell
-	// how to go through them.
+	// size is the size of all values together. It is -1 if entries differ; steps then says how
+	// to go through them.
 	size  int
 	steps []step
-	// at is where slots are from the first value on, where size is fixed; -1 is
-	// none.
+	// at has the slots' distances from the first value, if size is fixed. -1 means none.
 	at   [slots]int32
 	form [slots]form
-	// width is the size of a number in bytes, where it is 4 or 8.
+	// width is the size of a number in bytes, if it is 4 or 8.
 	width [slots]uint8
 }
 
-// step skips bytes of values that are of no interest, then is at a value: that
-// of a slot, or one whose size differs, or at the end of them (form 0).
+// step skips bytes of values that nobody needs. After them comes the value of a slot, a value
+// of varying size, or the end of the values (form 0).
 type step struct {
 	skip int
 	form form
 	slot slot
 }
 
-// fixedSize is the size of a form's values in bytes; -1 where it differs.
+// fixedSize returns the size of a form's values in bytes, or -1 if it varies.
 func fixedSize(f form, m format) int {
 	off := 4
 	if m.dwarf64 {
@@ -127,7 +126,7 @@ func makePlan(a *abbrev, m format) plan {
 	for i := range p.at {
 		p.at[i] = -1
 	}
-	skip := 0 // since the last step
+	skip := 0 // bytes since the last step
 	for _, s := range a.attrs {
 		n, in := fixedSize(s.form, m), slots
 		if p.kind != kindOther {
@@ -170,7 +169,7 @@ type planner struct {
 	distant, odd bool
 }
 
-// planner gives the unit's plans, which are kept.
+// planner returns the unit's plans, which are cached.
 func (u *Unit) planner() *planner {
 	return u.plans.get(func() *planner {
 		return newPlanner(u.abbrevs.get(func() *abbrevTable { return u.data.abbrevsAt(u.abbrev) }), u.format())
@@ -183,7 +182,7 @@ func newPlanner(t *abbrevTable, m format) *planner {
 	return p
 }
 
-// reset makes the plans of another table in the same place.
+// reset makes the plans of another table in the same memory.
 func (p *planner) reset(t *abbrevTable, m format) {
 	p.form, p.other, p.distant, p.odd = m, nil, false, false
 	p.dense = p.dense[:0]

@@ -9,14 +9,14 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Range is a run of code, from Low up to but without High.
+// Range is a piece of code, from Low up to but without High.
 type Range struct{ Low, High uint64 }
 
-// maxRanges bounds the ranges of one entry; a unit with a section for each
-// function has some ten thousands.
+// maxRanges limits the ranges of one entry. A unit with a section for each function has some
+// ten thousand.
 const maxRanges = 1 << 20
 
-// Ranges is the code that an entry covers. The slice is new.
+// Ranges returns the code that an entry covers, in a new slice.
 func (e *Entry) Ranges() []Range {
 	if e.unit == nil {
 		return nil
@@ -53,8 +53,8 @@ func (e *Entry) rangesInto(out []Range) []Range {
 	return out
 }
 
-// dead reports an address that a linker gave to code that it threw away: 0, 1,
-// or -1 and -2.
+// dead reports whether a linker gives an address to code that it has discarded: 0, 1, -1 or
+// -2.
 func dead(low uint64) bool { return low <= 1 || low >= ^uint64(1) }
 
 // rangeList reads a list of .debug_rnglists, or of .debug_ranges before
@@ -95,8 +95,8 @@ func (u *Unit) rangeList(out []Range, v Val) []Range {
 	return out
 }
 
-// listOffset follows an index of a table of offsets (DW_FORM_rnglistx,
-// DW_FORM_loclistx), which count from the table's start.
+// listOffset looks up an index in a table of offsets (DW_FORM_rnglistx, DW_FORM_loclistx),
+// which count from the table's start.
 func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
 	size := uint64(4)
 	if u.dwarf64 {
@@ -110,8 +110,8 @@ func (u *Unit) listOffset(sec []byte, base, i uint64) (uint64, bool) {
 	return base + off, !r.Bad
 }
 
-// rnglist reads a list of .debug_rnglists, whose entries have the numbers of
-// location lists' but for the default entry, which they lack (DWARF 5, table 7.30).
+// rnglist reads a list of .debug_rnglists. Its entries have the same numbers as those of
+// location lists, but there is no default entry (DWARF 5, table 7.30).
 func (u *Unit) rnglist(out []Range, off uint64) []Range {
 	l := u.listAt(u.data.sec.RngLists, off)
 	for len(out) < maxRanges {
@@ -142,15 +142,15 @@ func covers(list []Range, pc uint64) bool {
 	return false
 }
 
-// unitRange is code of a unit; reach is the largest end of it and all before.
+// unitRange is code of a unit. reach is the largest end of this range and all before it.
 type unitRange struct {
 	Range
 	reach uint64
 	unit  *Unit
 }
 
-// unitRanges is the code of all units by address: from .debug_aranges as far
-// as it goes, else from the units' own ranges.
+// unitRanges returns the code of all units by address. It comes from .debug_aranges as far as
+// that goes, and otherwise from the units' own ranges.
 func (d *Data) unitRanges() []unitRange {
 	return d.ranges.get(func() []unitRange {
 		out := make([]unitRange, 0, len(d.sec.Aranges)/16)
@@ -160,7 +160,7 @@ func (d *Data) unitRanges() []unitRange {
 			}
 		})
 		slices.SortFunc(out, func(x, y unitRange) int {
-			if x.Low != y.Low { // of millions few units are looked at
+			if x.Low != y.Low { // there may be millions; few of them need their units compared
 				return cmp.Compare(x.Low, y.Low)
 			}
 			return cmp.Compare(x.unit.off, y.unit.off)
@@ -174,10 +174,10 @@ func (d *Data) unitRanges() []unitRange {
 	})
 }
 
-// maxUnitRanges bounds the table of a hostile file.
+// maxUnitRanges limits the table of a hostile file.
 const maxUnitRanges = 1 << 24
 
-// eachRange tells the code of all units.
+// eachRange calls tell with the code of all units.
 func (d *Data) eachRange(tell func(*Unit, Range)) {
 	told := d.aranges(tell)
 	var room []Range
@@ -207,7 +207,7 @@ func (d *Data) eachRange(tell func(*Unit, Range)) {
 	}
 }
 
-// aranges tells what is in .debug_aranges; told has the units it speaks of.
+// aranges calls tell with what .debug_aranges contains. told has the units that it mentions.
 func (d *Data) aranges(tell func(*Unit, Range)) (told map[uint64]bool) {
 	told = map[uint64]bool{}
 	r := dwread.At(d.sec.Aranges, 0)

@@ -6,41 +6,39 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// scan goes through the entries of a unit in the order of the file, and stops at
-// those that are asked for: functions, inlined calls, variables and types. It
-// reads no more of an entry than it takes to step over it, and trusts no
-// DW_AT_sibling. It starts at any entry.
+// scan goes through the entries of a unit in the order of the file, and stops at functions,
+// inlined calls, variables and types. It reads no more of an entry than it needs to step over
+// it, and doesn't trust DW_AT_sibling. It may start at any entry.
 type scan struct {
 	u    *Unit
 	p    *planner
-	b    []byte // up to where the unit ends
+	b    []byte // up to the unit's end
 	at   uint64 // of the next entry
-	stop uint64 // entries from here on are not gone to
+	stop uint64 // entries from here on are not visited
 	bad  bool   // damage hides the rest
 
 	off  uint64 // of the entry
 	plan *plan
 	vals uint64       // its first value
-	pos  [slots]int64 // where the slots of an entry of unknown size are; -1 is none
+	pos  [slots]int64 // where an entry of unknown size has its slots; -1 means none
 	form [slots]form
 
-	// The entries around the next one, the innermost last, as far as the scan has
-	// been in them; inFunc is how many of them there are down to the outermost
-	// function, 0 outside of functions.
+	// around has the entries around the next one, innermost last, as far as the scan has
+	// entered them. inFunc is how many of them there are down to the outermost function; it
+	// is 0 outside of functions.
 	around []uint64
 	inFunc int
-	closed int // how many entries were left that the scan hadn't entered
+	closed int // how many entries the scan has left without having entered them
 
-	// nest notes the entries that have children; nil is nobody.
+	// nest, unless nil, notes the entries that have children.
 	nest *nesting
 
-	// cell is called at each first entry at or behind a multiple of cellSize; nil
-	// is nobody.
+	// cell, unless nil, is called at each first entry at or after a multiple of cellSize.
 	cell     func(at uint64)
 	nextCell uint64
 }
 
-// scan starts a scan of a part of a unit, from an entry on.
+// scan starts a scan of a part of a unit, at an entry.
 func (u *Unit) scan(p *planner, from, stop uint64) scan {
 	s := scan{u: u, p: p, b: u.bytes(), at: from, stop: min(stop, u.end), nextCell: ^uint64(0)}
 	if from > s.stop || from < u.first {
@@ -49,7 +47,7 @@ func (u *Unit) scan(p *planner, from, stop uint64) scan {
 	return s
 }
 
-// next goes to the next entry that is asked for.
+// next goes to the next entry at which a scan stops.
 func (s *scan) next() bool {
 	b, at, stop := s.b, s.at, s.stop
 	for at < stop {
@@ -112,7 +110,7 @@ func (s *scan) next() bool {
 			continue
 		case kindVariable, kindType:
 			if in != 0 {
-				continue // of a function's own nobody asks
+				continue // nobody asks for the variables of functions
 			}
 		}
 		s.off, s.plan, s.vals, s.at = start, p, vals, at
@@ -127,8 +125,8 @@ func (s *scan) fail() bool {
 	return false
 }
 
-// steps goes through values of unknown size, and gives the place behind them:
-// past the end where there is damage.
+// steps goes through values of unknown size, and returns the place after them. If there is
+// damage, that is past the end.
 func (s *scan) steps(p *plan, at uint64) uint64 {
 	if p.kind != kindOther {
 		for i := range s.pos {
@@ -183,7 +181,7 @@ func (s *scan) has(i slot) (at uint64, f form, ok bool) {
 	return s.vals + uint64(s.plan.at[i]), s.plan.form[i], true
 }
 
-// val is the value of a slot; its form is 0 for none.
+// val returns the value of a slot. Its form is 0 if the entry has none.
 func (s *scan) val(i slot) Val {
 	at, f, ok := s.has(i)
 	if !ok {
@@ -198,8 +196,9 @@ func (s *scan) val(i slot) Val {
 	return v
 }
 
-// num is the value of a slot as a number, of DW_FORM_string where its bytes are;
-// form 0 is none. It is val for those who look at each entry.
+// num returns the value of a slot as a number. For DW_FORM_string it is the place of the
+// bytes. The form is 0 if the entry has no value. num is val for callers that examine every
+// entry.
 func (s *scan) num(i slot) (uint64, form) {
 	if p := s.plan; p.size >= 0 {
 		if p.at[i] < 0 {
@@ -225,9 +224,8 @@ func (s *scan) num(i slot) (uint64, form) {
 	return v, f
 }
 
-// origin is the offset that a reference of the entry has in the section; other
-// is true for one of another unit. ok is false for those by signature and of
-// other files.
+// origin returns the offset in the section that a reference of the entry has. other says that
+// it is in another unit. ok is false for references by signature and to other files.
 func (s *scan) origin(i slot) (off uint64, other, ok bool) {
 	v, f := s.num(i)
 	switch f {
@@ -239,14 +237,13 @@ func (s *scan) origin(i slot) (off uint64, other, ok bool) {
 	return 0, false, false
 }
 
-// altOrigin is origin for a reference to an entry of the file that dwz made.
+// altOrigin is origin for a reference to an entry in the file that dwz made.
 func (s *scan) altOrigin(i slot) (off uint64, ok bool) {
 	v, f := s.num(i)
 	return v, f == formGNURefAlt || f == formRefSup4 || f == formRefSup8
 }
 
-// parent is the innermost entry around the next one, 0 where the scan hasn't
-// been in one.
+// parent returns the innermost entry around the next one, or 0 if the scan hasn't entered one.
 func (s *scan) parent() uint64 {
 	if n := len(s.around); n > 0 {
 		return s.around[n-1]

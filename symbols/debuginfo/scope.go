@@ -7,14 +7,14 @@ import (
 	"sort"
 )
 
-// funcSpan is code of a function by its entry; reach is the largest end of it
-// and all before.
+// funcSpan is code of a function, with its entry. reach is the largest end of this span and
+// all before it.
 type funcSpan struct {
 	span
 	reach uint64
 }
 
-// functions are the unit's functions by address.
+// functions returns the unit's functions by address.
 func (u *Unit) functions() []funcSpan {
 	return u.funcs.get(func() []funcSpan {
 		var out []funcSpan
@@ -46,8 +46,8 @@ func (u *Unit) functions() []funcSpan {
 	})
 }
 
-// FuncAt finds the entry of the function that has the code at an address; of
-// nested ones the innermost.
+// FuncAt finds the entry of the function that has the code at an address. If functions are
+// nested, it is the innermost.
 func (u *Unit) FuncAt(pc uint64) (Entry, bool) {
 	if x := u.data.ready(); x != nil && !u.types {
 		found := uint64(0)
@@ -81,8 +81,8 @@ func (d *Data) FuncAt(pc uint64) (Entry, bool) {
 	return u.FuncAt(pc)
 }
 
-// Scopes are the entries whose code holds an address, from the function down:
-// lexical blocks and inlined calls. nil when the function is not known.
+// Scopes returns the entries whose code holds an address, from the function down: lexical
+// blocks and inlined calls. It returns nil if the function is not known.
 func (d *Data) Scopes(pc uint64) []Entry {
 	u := d.UnitAt(pc)
 	if u == nil {
@@ -91,7 +91,7 @@ func (d *Data) Scopes(pc uint64) []Entry {
 	return u.Scopes(pc)
 }
 
-// Scopes are the Scopes of a unit that is known to have the address.
+// Scopes is Scopes of a unit that is known to have the address.
 func (u *Unit) Scopes(pc uint64) []Entry {
 	fn, ok := u.FuncAt(pc)
 	if !ok {
@@ -110,7 +110,7 @@ func (u *Unit) Scopes(pc uint64) []Entry {
 			room = c.rangesInto(room[:0])
 			in := covers(room, pc)
 			if len(room) == 0 && c.tag == dwarf.TagLexDwarfBlock {
-				in = holdsCode(c, pc, 0) // a block that says nothing of its code
+				in = holdsCode(c, pc, 0) // the block doesn't say where its code is
 			}
 			if in {
 				out, found = append(out, c), true
@@ -141,7 +141,7 @@ func holdsCode(e Entry, pc uint64, depth int) bool {
 	return false
 }
 
-// EntryPC is where the code of a function or an inlined call is entered.
+// EntryPC returns the address at which a function or an inlined call is entered.
 func (e *Entry) EntryPC() (uint64, bool) {
 	list := e.Ranges()
 	if v, ok := e.Val(dwarf.AttrEntrypc); ok {

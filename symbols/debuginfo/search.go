@@ -11,23 +11,22 @@ import (
 
 // A search before there is an index
 //
-// The index costs as much to make as some twenty searches of .debug_info for the
-// bytes of a name, so the first names are searched for. What a search finds is all
-// that there is, which the indexes that linkers and debuggers leave in files
-// (.gdb_index, .debug_names, .debug_pubnames) don't promise: they lack what is only
-// inlined, or units of other compilers, and nothing tells that they do. Nor would they
-// spare much: 320 MB of .debug_info are searched in hundredths of a second, once they
-// are in memory. They are not read.
+// Making the index takes as long as some twenty searches of .debug_info for the bytes of a name.
+// So the first names are searched for. A search finds everything. The indexes that linkers and
+// debuggers leave in files (.gdb_index, .debug_names, .debug_pubnames) don't promise that: they
+// lack functions that are only inlined, or units of other compilers, without saying so. Nor
+// would they save much: once 320 MB of .debug_info are in memory, they are searched in
+// hundredths of a second. So these indexes are not read.
 
 // fewSearches is how many names are searched for before an index is made.
 const fewSearches = 12
 
-// mostFound is how much of .debug_info, in bytes, may have a name's bytes for it to
-// be gone through: what has more, as what every unit includes, is for the index.
+// mostFound limits how much of .debug_info, in bytes, is read after a search for a name. Names
+// in more of it, such as names that every unit includes, need the index.
 const mostFound = 16 << 20
 
-// searched gives the units that may have an entry of one of the names. ok is false
-// where an index is to be made.
+// searched returns the units that may have an entry of one of the names. ok is false if an
+// index has to be made.
 func (d *Data) searched(names []string) (out []part, ok bool) {
 	if d.searches.Add(-1) < 0 || !d.searchable() {
 		return nil, false
@@ -79,8 +78,8 @@ func (d *Data) searched(names []string) (out []part, ok bool) {
 
 const maxSearchers = 8
 
-// mayName reports whether the i-th unit may have an entry of a name: by the bytes of
-// the name, by its place among the strings, or by its number in the unit's table of them.
+// mayName reports whether the i-th unit may have an entry of a name: because of the bytes of
+// the name, of its place among the strings, or of its number in the unit's table of strings.
 func (d *Data) mayName(i int, f *nameFilter) bool {
 	b := d.units[i].bytes()[d.units[i].first:]
 	if bytes.Contains(b, f.inline) || f.refers(b) {
@@ -93,8 +92,8 @@ func (d *Data) mayName(i int, f *nameFilter) bool {
 	return f.refers(d.sec.StrOffsets[t.Low:t.High])
 }
 
-// stringTables are where in .debug_str_offsets the table of each unit is: up to that
-// of the next, as far as is known.
+// stringTables returns where each unit's table is in .debug_str_offsets. A table extends up to
+// the next one, as far as is known.
 func (d *Data) stringTables() []Range {
 	return d.strTables.get(func() []Range {
 		units := d.Units()
@@ -102,7 +101,7 @@ func (d *Data) stringTables() []Range {
 		out := make([]Range, len(units))
 		bases := make([]uint64, len(units), len(units)+1)
 		for i, whole := range units {
-			// What is made of the unit on the way is not kept.
+			// The tables made of the unit aren't kept.
 			u := whole.copied()
 			u.abbrevs.get(func() *abbrevTable { return readAbbrevs(d.sec.Abbrev, u.abbrev) })
 			bases[i] = min(u.root().strBase, n)
@@ -118,7 +117,7 @@ func (d *Data) stringTables() []Range {
 	})
 }
 
-// searchable reports whether no unit has its names in another file.
+// searchable reports whether all units have their names in this file.
 func (d *Data) searchable() bool {
 	return d.alone.get(func() bool {
 		return d.alt == nil && !d.gnuSplit() &&
@@ -126,8 +125,8 @@ func (d *Data) searchable() bool {
 	})
 }
 
-// crosses reports whether functions and inlined calls may refer to entries of other
-// units: an abbreviation has the form for that.
+// crosses reports whether functions and inlined calls may refer to entries of other units:
+// whether an abbreviation has the form for it.
 func (d *Data) crosses() bool {
 	return d.cross.get(func() bool {
 		for _, a := range [...]dwarf.Attr{dwarf.AttrAbstractOrigin, dwarf.AttrSpecification} {

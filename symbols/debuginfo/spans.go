@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// span is code, and the offset of what has it: of functions the entry, of units
-// the unit.
+// span is a piece of code, and the offset of its owner: a function's entry, or a unit.
 type span struct {
 	Range
 	off uint64
 }
 
-// spanSet gathers spans. Of those with the same code, of which a program has as
-// many as units that include its source, the one with the highest offset is
-// kept, which is also that of the last unit.
+// spanSet collects spans. A program has as many spans of the same code as units that include
+// its source. Of these, it keeps the one with the highest offset, which is also that of the
+// last unit.
 type spanSet struct {
 	list   []span
-	recent []int32 // by a hash of the code, one more than the place in list
+	recent []int32 // by a hash of the code: the place in list, plus one
 }
 
 const recentSpans = 16
@@ -39,15 +38,15 @@ func (s *spanSet) add(x span) {
 	*slot = int32(len(s.list))
 }
 
-// sameStart bounds how many spans with one start are compared with each other.
+// sameStart limits how many spans with the same start are compared with each other.
 const sameStart = 16
 
-// sorted are the spans by where they start, then by offset, each code once.
+// sorted returns the spans by start, then by offset, without repeats.
 func (s *spanSet) sorted() []span {
 	slices.SortFunc(s.list, func(x, y span) int {
 		return cmp.Or(cmp.Compare(x.Low, y.Low), cmp.Compare(x.off, y.off))
 	})
-	// Backwards: the last of the same code stays.
+	// Go backwards, so that the last one of the same code stays.
 	out := s.list
 	at := len(out)
 	for i := len(s.list) - 1; i >= 0; i-- {
@@ -64,10 +63,10 @@ func (s *spanSet) sorted() []span {
 	return out[at:]
 }
 
-// crossRefs gathers references from units to entries of others.
+// crossRefs collects references from units to entries of other units.
 type crossRefs struct {
 	aims  []uint64 // offsets of entries that are referred to
-	units []uint64 // the unit referred to in the upper half, the one that refers in the lower
+	units []uint64 // the unit referred to in the upper half, the referring one in the lower
 
 	aimsSorted, unitsSorted int
 	recentAims, recentUnits [1 << recentCross]uint64
@@ -101,8 +100,8 @@ func (c *crossRefs) add(d *Data, off uint64, from uint32) {
 	}
 }
 
-// compactLarge sorts a list and drops repeats when it has become twice as long
-// as after the last time, and gives what to tell it the next time.
+// compactLarge sorts a list and drops repeats, if it has become twice as long as after the
+// last time. It returns the length to pass the next time.
 func compactLarge(list *[]uint64, sorted int) int {
 	if len(*list) <= max(2*sorted, 1<<16) {
 		return sorted

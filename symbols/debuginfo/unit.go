@@ -29,8 +29,8 @@ const (
 	attrGNUAddrBase   dwarf.Attr = 0x2133
 )
 
-// Unit is one contribution to .debug_info: a source file with all that it
-// includes, mostly.
+// Unit is one contribution to .debug_info: usually a source file with everything that it
+// includes.
 type Unit struct {
 	data     *Data
 	types    bool
@@ -41,23 +41,23 @@ type Unit struct {
 	addrSize int
 	kind     uint8
 	abbrev   uint64
-	id       uint64 // of a split unit, or the type's signature
-	typeOff  uint64 // of the type's entry in a type unit
+	id       uint64 // a split unit's id, or a type's signature
+	typeOff  uint64 // offset of the type's entry in a type unit
 
 	abbrevs    once[*abbrevTable]
 	plans      once[*planner]
 	aims       once[map[uint64][]aim]
-	asked      atomic.Int32 // how often references to one entry were looked for
+	asked      atomic.Int32 // how often references to one entry were searched
 	top        once[*unitTop]
 	body       once[*Unit]
 	funcs      once[[]funcSpan]
 	calls      once[[]CallSite]
-	linesAsked atomic.Int32 // how many addresses' rows were looked for
+	linesAsked atomic.Int32 // how many addresses' rows were searched
 	nests      once[*nesting]
 	skel       *Unit // the skeleton of a split unit
 }
 
-// unitTop is what a unit's first entry says.
+// unitTop has the attributes of a unit's first entry.
 type unitTop struct {
 	entry   Entry
 	ok      bool
@@ -178,8 +178,8 @@ func (u *Unit) root() *unitTop {
 	})
 }
 
-// bases are where the unit's tables start when it doesn't say: in split files
-// behind the section's header (DWARF 5, 7.26 to 7.29).
+// bases returns where the unit's tables start if the unit doesn't say so: in split files,
+// after the section's header (DWARF 5, 7.26 to 7.29).
 func (u *Unit) bases() (str, addr, rng, loc uint64) {
 	if u.version < 5 {
 		return 0, 0, 0, 0
@@ -191,13 +191,13 @@ func (u *Unit) bases() (str, addr, rng, loc uint64) {
 	return str, addr, rng, loc
 }
 
-// copied is the unit without what was read of it.
+// copied returns the unit without what was read of it.
 func (u *Unit) copied() *Unit {
 	return &Unit{data: u.data, off: u.off, end: u.end, first: u.first, version: u.version,
 		dwarf64: u.dwarf64, addrSize: u.addrSize, kind: u.kind, abbrev: u.abbrev, id: u.id}
 }
 
-// full is the unit itself, or for a skeleton the split unit, if it can be had.
+// full returns the unit itself. For a skeleton it returns the split unit, if that was found.
 func (u *Unit) full() *Unit {
 	if u.kind != utSkeleton && !u.data.gnuSplit() {
 		return u // without reading anything of it
@@ -219,8 +219,8 @@ func (u *Unit) full() *Unit {
 			if id != t.dwo.ID || s.kind == utType || s.kind == utSplitType {
 				continue
 			}
-			// The Data of a .dwo may serve several skeletons: the unit that
-			// knows this one is its own.
+			// The Data of a .dwo may serve several skeletons, so each gets a
+			// unit of its own that refers to it.
 			c := &Unit{data: s.data, off: s.off, end: s.end, first: s.first, version: s.version, dwarf64: s.dwarf64,
 				addrSize: s.addrSize, kind: s.kind, abbrev: s.abbrev, id: s.id, skel: u}
 			c.body.get(func() *Unit { return c })
@@ -230,16 +230,16 @@ func (u *Unit) full() *Unit {
 	})
 }
 
-// gnuSplit reports whether entries of the file may be those of GNU's split DWARF
-// 4, whose skeletons are units as any other: an abbreviation has the attribute.
+// gnuSplit reports whether entries of the file may belong to GNU's split DWARF 4: whether an
+// abbreviation has its attribute. Its skeletons look like other units.
 func (d *Data) gnuSplit() bool {
 	return d.gnu.get(func() bool {
 		return bytes.Contains(d.sec.Abbrev, binary.AppendUvarint(nil, uint64(attrGNUDwoID)))
 	})
 }
 
-// MissingSplit names the .dwo file that holds the unit's entries and was not
-// found; "" means that nothing is missing.
+// MissingSplit returns the name of the .dwo file that has the unit's entries and was not
+// found. It returns "" if nothing is missing.
 func (u *Unit) MissingSplit() string {
 	if t := u.root(); t.hasDwo && u.full() == u {
 		return t.dwo.Name
@@ -247,7 +247,7 @@ func (u *Unit) MissingSplit() string {
 	return ""
 }
 
-// firstVal is an attribute of the first entry, read without the bases.
+// firstVal returns an attribute of the first entry, which it reads without the bases.
 func (u *Unit) firstVal(a dwarf.Attr) (uint64, bool) {
 	e, _, ok := u.entryAt(u.first)
 	if !ok {
@@ -257,19 +257,22 @@ func (u *Unit) firstVal(a dwarf.Attr) (uint64, bool) {
 	return v.U, ok
 }
 
-// Name is the unit's source file as the compiler was given it.
+// Name returns the unit's source file as the compiler was given it.
 func (u *Unit) Name() string { return u.root().name }
 
-// Producer is the compiler that made the unit, as it names itself: "GNU C17 …".
+// Producer returns how the compiler that made the unit names itself: "GNU C17 …".
 func (u *Unit) Producer() string {
 	top := u.root()
 	return u.stringIn(top, &top.entry, dwarf.AttrProducer)
 }
 
-// Language is the DW_LANG_* of the unit's source.
+// Version returns the version of DWARF that describes the unit.
+func (u *Unit) Version() int { return u.version }
+
+// Language returns the DW_LANG_* of the unit's source.
 func (u *Unit) Language() Language { return Language(u.root().lang) }
 
-// Path is the unit's source file with its directory.
+// Path returns the unit's source file with its directory.
 func (u *Unit) Path() string { return joinPath(u.root().dir, u.root().name) }
 
 // joinPath puts a directory before a relative name.

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// UnitAt finds the unit that has the code at an address, or nil. Of a split
-// unit it is the part with the entries, if that can be had.
+// UnitAt finds the unit that has the code at an address, or nil. Of a split unit it returns
+// the part with the entries, if that was found.
 func (d *Data) UnitAt(pc uint64) *Unit {
 	u := d.skeletonAt(pc)
 	if u == nil {
@@ -15,13 +15,13 @@ func (d *Data) UnitAt(pc uint64) *Unit {
 	return u.full()
 }
 
-// fewQuestions is how many addresses are looked for one by one before it pays
-// to sort all ranges: a large program has millions.
+// fewQuestions is how many addresses are looked up one by one before sorting all ranges is
+// faster. A large program has millions of ranges.
 const fewQuestions = 4
 
 func (d *Data) skeletonAt(pc uint64) *Unit {
 	if l := d.last.Load(); l != nil && l.Low <= pc && pc < l.High {
-		return l.unit // questions about one function come together
+		return l.unit // questions about one function often follow each other
 	}
 	if x := d.ready(); x != nil {
 		var found *Unit
@@ -51,7 +51,8 @@ func (d *Data) skeletonAt(pc uint64) *Unit {
 	return nil
 }
 
-// Locate finds the units of addresses in one go, for questions about them that follow.
+// Locate finds the units of several addresses at once, in preparation for questions about
+// them.
 func (d *Data) Locate(pcs []uint64) {
 	pcs = slices.Compact(slices.Sorted(slices.Values(pcs)))
 	if len(pcs) <= fewQuestions || len(pcs) > maxLocated || d.ready() != nil || d.asked.Load() > fewQuestions {
@@ -64,15 +65,15 @@ func (d *Data) Locate(pcs []uint64) {
 	}
 }
 
-// Bounds on Locate: how many addresses, beyond which the table pays, and how many
-// times one of them is in a range: few units have code in common.
+// Limits on Locate: how many addresses it takes before the table is faster, and in how many ranges
+// an address may be. Few units share code.
 const (
 	maxLocated = 512
 	maxCovers  = 1 << 24
 )
 
-// locate finds the unit of each address, of several that whose range starts last, as in
-// the table. Addresses are in order, each once.
+// locate finds the unit of each address. If several units have it, it takes the one whose
+// range starts last, as the table does. Addresses are in order, each once.
 func (d *Data) locate(pcs []uint64) []unitRange {
 	out := make([]unitRange, len(pcs))
 	covers := 0

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// maxDepth bounds how deep entries nest; compilers stay below 64.
+// maxDepth limits how deep entries nest. Compilers stay below 64.
 const maxDepth = 512
 
-// Children goes through an entry's direct children. Entries that damage hides
-// are left out.
+// Children yields an entry's direct children. It leaves out entries that damage hides.
 func (e Entry) Children() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if e.unit == nil || !e.children {
@@ -29,13 +28,13 @@ func (e Entry) Children() iter.Seq[Entry] {
 	}
 }
 
-// Top goes through the entries of a unit that are in no other one.
+// Top yields the entries of a unit that are in no other entry.
 func (u *Unit) Top() iter.Seq[Entry] {
 	e, _, _ := u.entryAt(u.first)
 	return e.Children()
 }
 
-// after is the offset behind an entry and all below it.
+// after returns the offset after an entry and everything in it.
 func (u *Unit) after(e *Entry) (uint64, bool) {
 	if !e.children {
 		return e.next, true
@@ -65,9 +64,8 @@ func (u *Unit) after(e *Entry) (uint64, bool) {
 	return off, true
 }
 
-// walk goes through all entries of the unit in order, with their depth; the
-// first has 0. An entry's values are overwritten by the next step. visit says
-// whether to go below the entry.
+// walk goes through all entries of the unit in order, with their depth; the first has 0. The
+// next step overwrites an entry's values. visit returns whether to go into the entry.
 func (u *Unit) walk(visit func(e *Entry, depth int) (below bool)) {
 	room := make([]Val, 0, 32)
 	off, depth := u.first, 0
@@ -102,8 +100,8 @@ func (u *Unit) walk(visit func(e *Entry, depth int) (below bool)) {
 	}
 }
 
-// pathBy is path from the entry upwards, by the index of cells; nil where that
-// can't tell.
+// pathBy is path, found from the entry upwards with the index of cells. It returns nil if the
+// index doesn't suffice.
 func (u *Unit) pathBy(x *nameIndex, off uint64) []Entry {
 	var out []Entry
 	budget := maxDepth
@@ -128,7 +126,7 @@ func (u *Unit) pathBy(x *nameIndex, off uint64) []Entry {
 	return out
 }
 
-// parentBy finds the entry around another. budget is how many cells are read.
+// parentBy finds the entry around another one. budget is how many cells may be read.
 func (u *Unit) parentBy(x *nameIndex, off uint64, budget *int) (parent uint64, ok bool) {
 	from, ok := u.before(x, off)
 	if *budget--; !ok || from > off || *budget < 0 {

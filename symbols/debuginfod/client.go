@@ -25,8 +25,8 @@ const (
 	pace         = 100 << 10 // bytes that must come within Config.Timeout
 )
 
-// Client asks the servers of its Config. It is safe for concurrent use; a
-// server that can't be reached is asked once in its life.
+// Client asks the servers in its Config. It is safe for concurrent use. If a server can't be
+// reached, a Client doesn't ask it again.
 type Client struct {
 	conf Config
 	logf func(format string, args ...any)
@@ -36,8 +36,8 @@ type Client struct {
 	dead map[string]error // by server
 }
 
-// New makes a Client. logf gets a line on what is asked and why it failed; nil
-// drops it.
+// New makes a Client. logf gets a line on each request and on the reason of each failure; nil
+// drops them.
 func New(c Config, logf func(format string, args ...any)) *Client {
 	if logf == nil {
 		logf = func(string, ...any) {}
@@ -63,17 +63,16 @@ func New(c Config, logf func(format string, args ...any)) *Client {
 	}}
 }
 
-// Config is what the Client was made of.
+// Config returns the configuration of the Client.
 func (c *Client) Config() *Config { return &c.conf }
 
-// Fetch finds the debug file of a build-id, in lower-case hexadecimal: in the
-// cache, or from the first server that has it. check looks at a file before it
-// is kept, and at one from the cache; what it refuses is as if it were not
-// there. The path is in the cache and stays.
+// Fetch finds the debug file of a build-id, in lower-case hexadecimal: in the cache, or at the
+// first server that has it. check examines a file before it is kept, and a file from the cache.
+// A file that it rejects counts as missing. The path is in the cache and stays valid.
 //
-// ErrNotFound is wrapped when the servers don't have the file; other errors
-// are those of the last server and of writing to the cache. Nothing is left
-// behind but a note that the file is nowhere.
+// The error wraps ErrNotFound if no server has the file. Other errors come from the last server,
+// or from writing to the cache. After an error, nothing remains but a note that no server has the
+// file.
 func (c *Client) Fetch(ctx context.Context, id string, check func(path string) error) (string, error) {
 	if !validID(id) {
 		return "", fmt.Errorf("build-id %q: %w", id, ErrNotFound)
@@ -85,7 +84,7 @@ func (c *Client) Fetch(ctx context.Context, id string, check func(path string) e
 		return "", errors.New("there is no cache folder for debug files: set XDG_CACHE_HOME")
 	}
 	if c.conf.missing(id) {
-		return "", fmt.Errorf("build-id %s: %w, they said a short while ago", id, ErrNotFound)
+		return "", fmt.Errorf("build-id %s: %w (asked a few minutes ago)", id, ErrNotFound)
 	}
 	var failed error
 	for _, server := range c.conf.Servers {
@@ -108,7 +107,7 @@ func (c *Client) Fetch(ctx context.Context, id string, check func(path string) e
 	return "", fmt.Errorf("build-id %s: %w", id, ErrNotFound)
 }
 
-// from fetches from one server.
+// from fetches the file from one server.
 func (c *Client) from(ctx context.Context, server, id string, check func(string) error) error {
 	c.mu.Lock()
 	err := c.dead[server]
@@ -140,21 +139,21 @@ func (c *Client) from(ctx context.Context, server, id string, check func(string)
 	case resp.StatusCode == http.StatusNotFound:
 		return ErrNotFound
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("it answers %s", strings.ToValidUTF8(resp.Status, "?"))
+		return fmt.Errorf("it answered %s", strings.ToValidUTF8(resp.Status, "?"))
 	case resp.ContentLength > c.conf.MaxSize:
-		return fmt.Errorf("the file has %d bytes; DEBUGINFOD_MAXSIZE can allow more than %d", resp.ContentLength, c.conf.MaxSize)
+		return fmt.Errorf("the file has %d bytes, more than %d: set DEBUGINFOD_MAXSIZE to allow that", resp.ContentLength, c.conf.MaxSize)
 	}
 	return c.keep(ctx, cancel, resp.Body, id, check)
 }
 
-// keep writes what a server sends beside its place and moves it there when it
-// is whole and right.
+// keep writes what a server sends to a file in the cache folder, and moves it into place once
+// it is complete and correct.
 func (c *Client) keep(ctx context.Context, cancel context.CancelCauseFunc, body io.Reader, id string, check func(string) error) error {
 	f, err := c.conf.scratch(id)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when it was moved
+	defer os.Remove(f.Name()) // does nothing if the file was moved
 	defer f.Close()
 	slow := time.AfterFunc(c.conf.Timeout, func() {
 		cancel(fmt.Errorf("it sent less than %d KB in %v", pace>>10, c.conf.Timeout))
@@ -164,7 +163,7 @@ func (c *Client) keep(ctx context.Context, cancel context.CancelCauseFunc, body 
 	if _, err := io.ReadFull(body, head[:]); ctx.Err() != nil {
 		return context.Cause(ctx)
 	} else if err != nil || !bytes.Equal(head[:], []byte("\x7fELF")) {
-		return errors.New("what it sends is no ELF file")
+		return errors.New("it sent something that is not an ELF file")
 	}
 	if _, err := f.Write(head[:]); err != nil {
 		return err
@@ -174,7 +173,7 @@ func (c *Client) keep(ctx context.Context, cancel context.CancelCauseFunc, body 
 		size += n
 		switch {
 		case size > c.conf.MaxSize:
-			return fmt.Errorf("it sends more than %d bytes; DEBUGINFOD_MAXSIZE can allow that", c.conf.MaxSize)
+			return fmt.Errorf("it sends more than %d bytes: set DEBUGINFOD_MAXSIZE to allow that", c.conf.MaxSize)
 		case errors.Is(err, io.EOF):
 			if err := f.Close(); err != nil {
 				return fmt.Errorf("write to the cache: %w", err)

@@ -162,8 +162,8 @@ func TestHostileServers(t *testing.T) {
 		slow  bool
 	}{
 		"endless":   {serve: endless, want: "more than 1048576 bytes"},
-		"no ELF":    {serve: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, want: "no ELF file"},
-		"nothing":   {serve: func(http.ResponseWriter, *http.Request) {}, want: "no ELF file"},
+		"no ELF":    {serve: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, want: "not an ELF file"},
+		"nothing":   {serve: func(http.ResponseWriter, *http.Request) {}, want: "not an ELF file"},
 		"too large": {serve: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "99999999999") }, want: "DEBUGINFOD_MAXSIZE"},
 		"another build": {serve: func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("\x7fELF of another build"))

@@ -2,8 +2,8 @@
 // client side of debuginfod(8), with the environment variables and the cache folder of its
 // library, so that both share what they fetch.
 //
-// A server is not trusted: what it sends is bounded in size and time, and is kept only after
-// the caller has checked it.
+// Servers are not trusted: size and time of a download are limited, and a file is kept only
+// after the caller has checked it.
 package debuginfod
 
 import (
@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// Config is what the environment says. The zero Config asks nobody.
+// Config is the configuration from the environment. The zero Config asks no server.
 type Config struct {
 	// Servers are the URLs in the order in which they are asked.
 	Servers []string
-	// Dir is the cache folder; "" is none.
+	// Dir is the cache folder; "" means none.
 	Dir string
-	// Timeout is within what time a server must send another 100 KB.
+	// Timeout is the time in which a server must send another 100 KB.
 	Timeout time.Duration
-	// MaxTime bounds one download.
+	// MaxTime limits the time of one download.
 	MaxTime time.Duration
-	// MaxSize bounds a file in bytes.
+	// MaxSize limits the size of a file, in bytes.
 	MaxSize int64
 }
 
-// Bounds where the environment sets none. The library has 90 s too, and no
-// limit on size or time.
+// Limits for which the environment has no value. The library also uses 90 s, but has no limit on
+// size or time.
 const (
 	defaultTimeout = 90 * time.Second
 	defaultMaxTime = 30 * time.Minute
 	defaultMaxSize = 4 << 30
 )
 
-// FromEnv reads DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT,
-// DEBUGINFOD_MAXTIME (seconds) and DEBUGINFOD_MAXSIZE (bytes), as in
-// debuginfod_find_debuginfo(3). What can't be used as a URL is left out.
+// FromEnv reads DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT, DEBUGINFOD_MAXTIME
+// (seconds) and DEBUGINFOD_MAXSIZE (bytes), as described in debuginfod_find_debuginfo(3). It
+// ignores entries that aren't URLs.
 func FromEnv(getenv func(string) string) Config {
 	c := Config{Dir: cacheDir(getenv), Timeout: defaultTimeout, MaxTime: defaultMaxTime, MaxSize: defaultMaxSize}
 	for _, u := range strings.Fields(getenv("DEBUGINFOD_URLS")) {
@@ -63,8 +63,8 @@ func FromEnv(getenv func(string) string) Config {
 
 func seconds(n int64) time.Duration { return time.Duration(min(n, 1<<30)) * time.Second }
 
-// cacheDir is the library's folder: that of DEBUGINFOD_CACHE_PATH, or
-// debuginfod_client where the user keeps caches.
+// cacheDir returns the library's folder: DEBUGINFOD_CACHE_PATH, or debuginfod_client in the
+// user's cache folder.
 func cacheDir(getenv func(string) string) string {
 	if dir := getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
 		return dir

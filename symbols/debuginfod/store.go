@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// missTime is how long a server's answer that it has no such file holds: the
+// missTime is how long a server's answer counts that it doesn't have a file. It is the
 // library's cache_miss_s.
 const missTime = 10 * time.Minute
 
-// validID reports a build-id in lower-case hexadecimal, which is safe in paths.
+// validID reports whether a text is a build-id in lower-case hexadecimal, which is safe in
+// paths.
 func validID(id string) bool {
 	if len(id) < 4 || len(id) > 128 || len(id)%2 != 0 {
 		return false
@@ -26,8 +27,8 @@ func validID(id string) bool {
 
 func (c *Config) path(id string) string { return filepath.Join(c.Dir, id, "debuginfo") }
 
-// Cached is the path of a debug file that was fetched before; ok is false
-// where there is none. The caller checks whether it is the right one.
+// Cached returns the path of a debug file that was fetched before. ok is false if there is
+// none. The caller checks whether it is the right file.
 func (c *Config) Cached(id string) (path string, ok bool) {
 	if c.Dir == "" || !validID(id) {
 		return "", false
@@ -37,25 +38,25 @@ func (c *Config) Cached(id string) (path string, ok bool) {
 	return path, err == nil && st.Mode().IsRegular() && st.Size() > 0
 }
 
-// missing reports that all servers said a short while ago that they have no
-// such file. The library notes that by an empty one.
+// missing reports whether all servers have said a short while ago that they don't have the
+// file. The library notes this with an empty file.
 func (c *Config) missing(id string) bool {
 	st, err := os.Stat(c.path(id))
 	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) < missTime
 }
 
-// noteMissing leaves the note, if that can be.
+// noteMissing writes that note, if it can.
 func (c *Config) noteMissing(id string) {
 	path := c.path(id)
 	if st, err := os.Stat(path); err == nil && st.Size() > 0 || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err == nil {
-		_ = f.Close() // a note that is lost costs a question
+		_ = f.Close() // a lost note only costs a request
 	}
 }
 
-// scratch makes a file beside the place of a build-id's debug file.
+// scratch makes a file next to the place of a build-id's debug file.
 func (c *Config) scratch(id string) (*os.File, error) {
 	dir := filepath.Dir(c.path(id))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -7,16 +7,16 @@ import (
 	"encoding/binary"
 )
 
-// Reader reads values from bytes. A read past the end gives zero and sets Bad,
-// which stays set, so that a run of reads is checked once. The zero Reader has
-// nothing to read. It is not safe for concurrent use.
+// Reader reads values from bytes. A read past the end returns zero and sets Bad, which stays set,
+// so one check after several reads suffices. The zero Reader has nothing to read. A Reader is not
+// safe for concurrent use.
 type Reader struct {
 	B   []byte
-	At  uint64 // of the next byte; never past len(B)
+	At  uint64 // offset of the next byte; never past len(B)
 	Bad bool
 }
 
-// At starts to read b at off; past the end it is bad.
+// At returns a Reader of b at off. If off is past the end, the Reader is Bad.
 func At(b []byte, off uint64) Reader {
 	if off > uint64(len(b)) {
 		return Reader{B: b, At: uint64(len(b)), Bad: true}
@@ -24,10 +24,10 @@ func At(b []byte, off uint64) Reader {
 	return Reader{B: b, At: off}
 }
 
-// Left is how many bytes are still to be read.
+// Left returns how many bytes remain.
 func (r *Reader) Left() uint64 { return uint64(len(r.B)) - r.At }
 
-// Take gives the next n bytes, which alias B; nil if there are fewer.
+// Take returns the next n bytes, which alias B, or nil if fewer remain.
 func (r *Reader) Take(n uint64) []byte {
 	if n > r.Left() {
 		r.Bad, r.At = true, uint64(len(r.B))
@@ -84,7 +84,7 @@ func (r *Reader) U64() uint64 {
 	return 0
 }
 
-// Uint reads a number of 1, 2, 4 or 8 bytes; another size is bad.
+// Uint reads a number of 1, 2, 4 or 8 bytes. Another size sets Bad.
 func (r *Reader) Uint(size int) uint64 {
 	switch size {
 	case 1:
@@ -100,7 +100,7 @@ func (r *Reader) Uint(size int) uint64 {
 	return 0
 }
 
-// Offset reads a section offset of the DWARF format in use.
+// Offset reads a section offset, in the DWARF format in use.
 func (r *Reader) Offset(dwarf64 bool) uint64 {
 	if dwarf64 {
 		return r.U64()
@@ -108,8 +108,7 @@ func (r *Reader) Offset(dwarf64 bool) uint64 {
 	return r.U32()
 }
 
-// Uleb reads an unsigned LEB128 number (DWARF 5, 7.6); bits above 64 are
-// dropped.
+// Uleb reads an unsigned LEB128 number (DWARF 5, 7.6). Bits above 64 are dropped.
 func (r *Reader) Uleb() uint64 {
 	var v uint64
 	for shift := uint(0); ; shift += 7 {
@@ -141,7 +140,7 @@ func (r *Reader) Sleb() int64 {
 	}
 }
 
-// CString reads text up to its NUL, which it passes; the text aliases B.
+// CString reads text up to its NUL, and skips the NUL. The text aliases B.
 func (r *Reader) CString() []byte {
 	i := bytes.IndexByte(r.B[r.At:], 0)
 	if i < 0 {
@@ -153,8 +152,8 @@ func (r *Reader) CString() []byte {
 	return out
 }
 
-// Length reads an initial length and tells the format (DWARF 5, 7.4). A length
-// past the end is bad.
+// Length reads an initial length, which also says the format (DWARF 5, 7.4). A length past the
+// end sets Bad.
 func (r *Reader) Length() (n uint64, dwarf64 bool) {
 	n = r.U32()
 	if n == 0xffffffff {

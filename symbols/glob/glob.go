@@ -4,11 +4,11 @@ package glob
 
 import "strings"
 
-// Match reports whether the whole text matches a pattern: * any text, ? any
-// character, [abc] and [a-z] one of a set, \c the character c. A set is turned
-// round by one of the characters of not at its start: "!" as in the kernel's
-// lib/glob.c, or "!^" as in shells. A [ without its ] stands for itself.
-// Characters are bytes. It takes time in the product of the lengths at most.
+// Match reports whether the whole text matches a pattern. * matches any text, ? any character,
+// [abc] and [a-z] one character of a set, \c the character c. One of the characters of not at a
+// set's start negates the set: not is "!" as in the kernel's lib/glob.c, or "!^" as in shells. A [
+// without its ] stands for itself. Characters are bytes. The time is at most proportional to the
+// product of the lengths.
 func Match[T string | []byte](pattern string, text T, not string) bool {
 	p, n := 0, 0
 	star, resume := -1, 0
@@ -36,8 +36,8 @@ func Match[T string | []byte](pattern string, text T, not string) bool {
 	return p == len(pattern)
 }
 
-// one matches one character at pattern[p:], which is no star, and gives where
-// the pattern goes on.
+// one matches one character with pattern[p:], which doesn't begin with a star. It returns
+// where the rest of the pattern begins.
 func one(pattern string, p int, c byte, not string) (next int, ok bool) {
 	switch pattern[p] {
 	case '?':

@@ -10,16 +10,16 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// maxExpression bounds an expression of call frame information, in bytes.
-// Compilers and linkers write some ten.
+// maxExpression limits an expression of call frame information, in bytes. Compilers and
+// linkers write about ten.
 const maxExpression = 1024
 
-// evaluate computes the value of an expression of call frame information
-// (DWARF 5, 6.4.2) by delve's evaluator. With has, the CFA is on the stack
-// first, as rules of registers have it.
+// evaluate computes the value of an expression of call frame information (DWARF 5, 6.4.2) with
+// delve's evaluator. If has is set, the CFA is on the stack first, as rules for registers need
+// it.
 //
-// Only the operations of 6.4.2 get to the evaluator: the others make locations,
-// which are no values, or take a size from the file and memory of that size.
+// Only the operations of 6.4.2 reach the evaluator. The others make locations, which are not
+// values, or take a size from the file and allocate that much memory.
 func evaluate(code []byte, r *Regs, mem Memory, cfa uint64, has bool) (uint64, End) {
 	if !computes(code) {
 		return 0, Unknown
@@ -52,8 +52,8 @@ func evaluate(code []byte, r *Regs, mem Memory, cfa uint64, has bool) (uint64, E
 	return v, Going
 }
 
-// errNoValue is that an expression divides by zero, or ends within an operand:
-// the evaluator panics.
+// errNoValue says that an expression divides by zero or ends within an operand; the evaluator
+// panics there.
 var errNoValue = errors.New("the expression has no value")
 
 func execute(regs op.DwarfRegisters, code []byte, read op.ReadMemoryFunc) (v uint64, err error) {
@@ -69,9 +69,8 @@ func execute(regs op.DwarfRegisters, code []byte, read op.ReadMemoryFunc) (v uin
 	return uint64(n), err
 }
 
-// computes reports whether code is made of the operations that compute values
-// from registers and memory, whole to its last operand, and jumps only to where
-// one of them begins.
+// computes reports whether code consists of operations that compute values from registers and
+// memory, is complete to its last operand, and jumps only to the start of an operation.
 func computes(code []byte) bool {
 	if len(code) > maxExpression {
 		return false
@@ -97,8 +96,8 @@ func computes(code []byte) bool {
 	return !r.Bad
 }
 
-// operand goes over the operands of an operation; it reports false for those
-// that compute no value.
+// operand skips the operands of an operation. It returns false for an operation that computes
+// no value.
 func operand(r *dwread.Reader, o op.Opcode) bool {
 	switch {
 	case o >= op.DW_OP_lit0 && o <= op.DW_OP_lit31,
@@ -109,7 +108,7 @@ func operand(r *dwread.Reader, o op.Opcode) bool {
 	case o == op.DW_OP_const1u, o == op.DW_OP_const1s, o == op.DW_OP_pick:
 		r.U8()
 	case o == op.DW_OP_deref_size:
-		n := r.U8() // delve loads no other sizes; compilers use none but 4 and 8
+		n := r.U8() // delve loads no other sizes; compilers use only 4 and 8
 		return n == 2 || n == 4 || n == 8
 	case o == op.DW_OP_const2u, o == op.DW_OP_const2s:
 		r.U16()

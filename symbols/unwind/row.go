@@ -6,13 +6,13 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// RuleKind says how to compute something of the caller's.
+// RuleKind says how to compute one of the caller's values.
 type RuleKind uint8
 
 // The kinds of rules.
 const (
-	// Unspecified registers keep their values, by the psABI those that calls
-	// preserve.
+	// Unspecified registers keep their values. By the psABI these are the registers that
+	// calls preserve.
 	Unspecified RuleKind = iota
 	// Undefined values are lost.
 	Undefined
@@ -22,15 +22,15 @@ const (
 	AtCFA
 	// IsCFA is CFA + Off itself.
 	IsCFA
-	// InRegister is register Reg + Off: of the CFA, mostly.
+	// InRegister is register Reg + Off. It is mostly used for the CFA.
 	InRegister
 	// AtExpr is memory at the address that Expr computes.
 	AtExpr
-	// IsExpr is what Expr computes.
+	// IsExpr is the value that Expr computes.
 	IsExpr
 )
 
-// Rule is how to compute one value.
+// Rule says how to compute one value.
 type Rule struct {
 	Kind RuleKind
 	Reg  uint64 // DWARF's number
@@ -38,22 +38,22 @@ type Rule struct {
 	Expr []byte // of DWARF operations
 }
 
-// Columns is how many registers have rules: the sixteen general ones by their
-// DWARF numbers, and the return address as number 16 (psABI, figure 3.36).
+// Columns is how many registers have rules: the sixteen general registers by their DWARF
+// numbers, and the return address as number 16 (psABI, figure 3.36).
 const Columns = 17
 
-// Row is the state at one address.
+// Row has the rules for one address.
 type Row struct {
 	// CFA is the canonical frame address: the value of the stack pointer before
 	// the call instruction of the caller. Its Kind is InRegister or IsExpr.
 	CFA  Rule
 	Regs [Columns]Rule
-	// Signal says that a signal interrupted the caller: the return address is
-	// the very instruction that runs next.
+	// Signal says that a signal interrupted the caller, so the instruction at the return
+	// address runs next.
 	Signal bool
 }
 
-// At computes the rules at an address; ok is false where nothing describes it.
+// At computes the rules for an address. ok is false if nothing describes it.
 func (t *Table) At(pc uint64) (Row, bool) {
 	f, ok := t.find(pc)
 	if !ok {
@@ -81,10 +81,10 @@ type machine struct {
 	stack   []Row
 }
 
-// maxRemembered bounds DW_CFA_remember_state.
+// maxRemembered limits DW_CFA_remember_state.
 const maxRemembered = 64
 
-// set makes a rule of a register; registers without a column are let go.
+// set sets a register's rule. Registers without a column are ignored.
 func (m *machine) set(reg uint64, r Rule) {
 	if reg == m.cie.ra {
 		reg = Columns - 1
@@ -123,7 +123,7 @@ func (m *machine) run(program []byte, initial bool) bool {
 	return !r.Bad
 }
 
-// advance moves on; it reports whether that leads past the wanted address.
+// advance moves to a later address. It reports whether that is past the wanted address.
 func (m *machine) advance(n uint64) bool {
 	m.at += n * m.cie.codeAlign
 	return m.at > m.pc
@@ -138,8 +138,7 @@ func (m *machine) restore(reg uint64) {
 	}
 }
 
-// Call frame instructions of GNU that delve has no name for (LSB, "Call Frame
-// Instructions").
+// GNU's call frame instructions that delve has no names for (LSB, "Call Frame Instructions").
 const (
 	cfaGNUWindowSave = 0x2d
 	cfaGNUNegOffset  = 0x2f

@@ -2,15 +2,15 @@ package unwind
 
 import "encoding/binary"
 
-// SP and PC are the columns of Regs of the stack pointer and of the address
-// where a frame goes on.
+// SP and PC are the columns in Regs for the stack pointer and for the address at which a frame
+// continues.
 const (
 	SP = 7
 	PC = Columns - 1
 )
 
-// Regs are the registers of one frame, by DWARF's numbers, and the address
-// where it goes on as number 16. Bit n of Known says that number n is known.
+// Regs are the registers of one frame by DWARF's numbers. Number 16 is the address at which the
+// frame continues. Bit n of Known says that number n is known.
 type Regs struct {
 	V     [Columns]uint64
 	Known uint32
@@ -22,7 +22,7 @@ func (r *Regs) Set(n int, v uint64) {
 	r.Known |= 1 << n
 }
 
-// Get gives a register that is known.
+// Get returns a register, if it is known.
 func (r *Regs) Get(n uint64) (uint64, bool) {
 	if n >= Columns || r.Known&(1<<n) == 0 {
 		return 0, false
@@ -30,14 +30,14 @@ func (r *Regs) Get(n uint64) (uint64, bool) {
 	return r.V[n], true
 }
 
-// Memory is what a walk reads: the stack, as it was.
+// Memory is the memory that a walk reads: a copy of the stack.
 type Memory interface {
-	// Word reads 8 bytes; ok is false where they are not there.
+	// Word reads 8 bytes. ok is false if they are missing.
 	Word(at uint64) (v uint64, ok bool)
 }
 
-// Stack is Memory that is a piece of a stack, from Base on, and a piece of another
-// one, which a signal interrupted.
+// Stack is Memory that consists of a piece of a stack, from Base on, and a piece of another stack
+// that a signal interrupted.
 type Stack struct {
 	Base     uint64
 	Bytes    []byte
@@ -53,8 +53,8 @@ func (s *Stack) Word(at uint64) (uint64, bool) {
 	return word(s.More, at-s.MoreBase)
 }
 
-// AtReturn tells a stack pointer at a return instruction, whose address to is still on
-// the stack, from one behind it, where that lies in the red zone.
+// AtReturn reports whether a stack pointer is that of a return instruction, with the address
+// to still on the stack. It is false if the return is done and to lies in the red zone.
 func (s *Stack) AtReturn(sp, to uint64) bool {
 	if popped, ok := s.Word(sp - 8); ok && popped == to {
 		return false
@@ -70,19 +70,18 @@ func word(b []byte, off uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[off:]), true
 }
 
-// End says why a walk did not go on to a caller.
+// End says why a walk did not continue to a caller.
 type End uint8
 
 // The ends of a step.
 const (
-	Going   End = iota // it went on
+	Going   End = iota // it continued
 	Outmost            // there is no caller
-	Missing            // memory that is not in what was copied
+	Missing            // the copy lacks the memory that is needed
 	Unknown            // nothing says where the caller is
 )
 
-// Caller makes r, the registers at an address that the row describes, those of
-// the caller.
+// Caller changes r, the registers at an address that the row describes, to those of the caller.
 func (row *Row) Caller(r *Regs, mem Memory) End {
 	cfa, end := row.cfa(r, mem)
 	if end != Going {

@@ -10,8 +10,8 @@ import (
 	"kprobe/symbols/dwread"
 )
 
-// Table is the call frame information of a file. The zero Table has none. It
-// is safe for concurrent use.
+// Table is the call frame information of a file. The zero Table is empty. A Table is safe for
+// concurrent use.
 type Table struct {
 	fdes []fde
 }
@@ -21,7 +21,7 @@ type fde struct {
 	low, high uint64
 	cie       *cie
 	program   []byte
-	at        uint64 // address of the program
+	at        uint64 // address of the instructions
 }
 
 type cie struct {
@@ -34,18 +34,18 @@ type cie struct {
 	program   []byte
 }
 
-// maxFDEs bounds the table.
+// maxFDEs limits the table.
 const maxFDEs = 1 << 23
 
 // Section is a section with call frame information and its address.
 type Section struct {
 	Bytes []byte
 	Addr  uint64
-	EH    bool // .eh_frame, else .debug_frame
+	EH    bool // .eh_frame; otherwise .debug_frame
 }
 
-// New reads the sections. Damage ends a section: what comes before it counts.
-// Of several descriptions of one address that of the first section counts.
+// New reads the sections. Damage ends a section; entries before it count. If several sections
+// describe an address, the first one counts.
 func New(sections ...Section) *Table {
 	t := &Table{}
 	for _, s := range sections {
@@ -71,8 +71,8 @@ func New(sections ...Section) *Table {
 	return t
 }
 
-// Find is At of a Table of the sections, for one address: it takes as long as New,
-// and no memory.
+// Find is At of a Table of the sections, for one address. It takes as long as New, but no
+// memory.
 func Find(pc uint64, sections ...Section) (Row, bool) {
 	for _, s := range sections {
 		var t Table
@@ -89,8 +89,8 @@ func Find(pc uint64, sections ...Section) (Row, bool) {
 	return Row{}, false
 }
 
-// Ranges calls yield with the code that each entry describes, from low to high,
-// in the order of the section, until it returns false. Damage ends the walk.
+// Ranges calls yield with the code that each entry describes, from low to high, in the order
+// of the section, until yield returns false. Damage ends the walk.
 func (s Section) Ranges(yield func(low, high uint64) bool) {
 	s.walk(func(f fde) bool { return yield(f.low, f.high) })
 }
@@ -112,7 +112,7 @@ type parser struct {
 	cies map[uint64]*cie
 }
 
-// walk gives visit the entries of a section until it returns false.
+// walk calls visit with the entries of a section until visit returns false.
 func (s Section) walk(visit func(fde) bool) {
 	p := parser{Section: s, cies: map[uint64]*cie{}}
 	for at := uint64(0); at+4 <= uint64(len(p.Bytes)); {
@@ -132,7 +132,7 @@ func (s Section) walk(visit func(fde) bool) {
 		r.B = p.Bytes[:end]
 		id := r.Offset(d64 && !p.EH) // of .eh_frame 4 bytes always (LSB)
 		if p.EH && id == 0 || !p.EH && (id == 0xffffffff || id == ^uint64(0)) {
-			continue // a CIE: read when it is referred to
+			continue // a CIE is read when an FDE refers to it
 		}
 		where := id
 		if p.EH {
@@ -214,7 +214,7 @@ func (p *parser) readCIE(at uint64) *cie {
 			switch a {
 			case 'R':
 				if c.enc = data.U8(); c.enc&0x80 != 0 {
-					return nil // through memory
+					return nil // the address is in memory
 				}
 			case 'P':
 				if enc := data.U8(); enc != peOmit {
@@ -241,21 +241,21 @@ func (p *parser) readCIE(at uint64) *cie {
 	return c
 }
 
-// Pointer reads the encoded address at offset at of bytes that start at an
-// address, as headers of .eh_frame have them; ok is false for those that are
-// relative to anything but their own place, and for damage.
+// Pointer reads the encoded address at offset at of bytes that start at an address, as in
+// headers of .eh_frame. ok is false for damage, and for addresses that are relative to
+// anything but their own place.
 func Pointer(b []byte, at uint64, enc byte, start uint64) (v uint64, ok bool) {
 	r := dwread.At(b, at)
 	v = pointer(&r, enc, start)
 	return v, !r.Bad && enc&0x80 == 0
 }
 
-// peOmit is the encoding of an address that isn't there (DW_EH_PE_omit).
+// peOmit is the encoding of a missing address (DW_EH_PE_omit).
 const peOmit = 0xff
 
-// pointer reads an encoded address (LSB, DW_EH_PE_*) from bytes that start at
-// an address; those relative to anything but their own place can't be read. Of
-// one through memory it is the place there.
+// pointer reads an encoded address (LSB, DW_EH_PE_*) from bytes that start at an address. It
+// can't read those that are relative to anything but their own place. If the address is in
+// memory, it returns the place there.
 func pointer(r *dwread.Reader, enc byte, start uint64) uint64 {
 	at := r.At
 	var v uint64

@@ -217,7 +217,7 @@ func main() {
 			r, s, both = [2]int8{3, 4}, "one", [2]int{7, 8}
 		}
 		tell("results k=%d r={%d,%d} s=%q far={%d,%d} err=nil", i, r[0], r[1], s, both[0], both[1])
-		tell("alone arg1={%d,%d} arg2=%q arg3={%d,%d}", r[0], r[1], s, both[0], both[1])
+		tell("alone arg1={%d,%d} retval2=%q retval3={%d,%d}", r[0], r[1], s, both[0], both[1])
 		_, _, _, _ = results(i, [2]int8{3, 4}, [3]int{1, 2, 30 + i})
 		_ = err
 		copied(&large{N: 5 + i}, i)

@@ -1,12 +1,14 @@
-// Recorder_goroutines GOROUTINES FILE is recorder_calls of goroutines: it prints "ready",
+// Recorder_goroutines GOROUTINES FILE [storm] is recorder_calls of goroutines: it prints "ready",
 // and from a line on each of them calls hit(N, N * K, GOROUTINE) for N = 1, 2, …. FILE,
-// which it maps shared, has how many calls each has begun and how many have returned.
+// which it maps shared, has how many calls each has begun and how many have returned. With storm it
+// gets a signal of the runtime's and starts a process all the time.
 package main
 
 import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -32,6 +34,18 @@ func work(c *count, g uint64) {
 	}
 }
 
+func storm() {
+	go func() {
+		for {
+			_ = exec.Command("true").Run()
+		}
+	}()
+	for {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGURG)
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
 func main() {
 	n, _ := strconv.Atoi(os.Args[1])
 	f, err := os.OpenFile(os.Args[2], os.O_RDWR|os.O_CREATE, 0o600)
@@ -50,6 +64,9 @@ func main() {
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Scan()
+	if len(os.Args) > 3 {
+		go storm()
+	}
 	for g := range n {
 		go work(&counts[g], uint64(g))
 	}

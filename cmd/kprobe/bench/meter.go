@@ -41,11 +41,12 @@ const (
 	// lap is how many runs of most hits in one thread fill a ring.
 	lap = 5
 	// warm is how many calls tell whether a call is dear, from so many ns on, and
-	// tries how often they may say so wrongly: in that time a page is faulted in, or
-	// another program gets the processor.
+	// tries how often they may say so wrongly, because another program gets the processor.
 	warm, dear, tries = 100, 500, 6
-	// surely is from how many ns on calls are dear whatever else there was.
-	surely = 1_000_000
+	// faulted is from how many ns on it can't be pages alone that make calls dear: in warm
+	// calls the ring's first lap faults in a page or two. surely is from how many ns on calls
+	// are dear whatever else there was.
+	faulted, surely = 5000, 1_000_000
 	// turn is about how long a run of dear calls takes.
 	turn = 2000 * time.Microsecond
 	// fewest is how many runs make a median, however long they take.
@@ -85,26 +86,9 @@ func (m *meter) runs(threads int, lanes ...lane) ([][]float64, error) {
 		return l.in.call(threads, l.fn, n)
 	}
 	for i := range lanes {
-		ns := math.Inf(1)
-		for n := 0; ns > dear && n < tries; n++ {
-			got, err := run(&lanes[i], warm)
-			if err != nil {
-				return nil, err
-			}
-			if ns = min(ns, got); ns > surely {
-				break
-			}
-		}
-		if ns > dear {
-			calls[i] = max(int(float64(turn.Nanoseconds())/ns), least)
-			continue
-		}
-		// The first lap of each ring faults its pages in: it is not counted.
-		calls[i] = max(most/threads, least)
-		for range lap * min(threads, runtime.NumCPU()) {
-			if _, err := run(&lanes[i], calls[i]); err != nil {
-				return nil, err
-			}
+		var err error
+		if calls[i], err = warmUp(threads, func(n int) (float64, error) { return run(&lanes[i], n) }); err != nil {
+			return nil, err
 		}
 	}
 	for start := time.Now(); len(times[0]) < fewest || time.Since(start) < m.o.Each; {
@@ -117,6 +101,46 @@ func (m *meter) runs(threads int, lanes ...lane) ([][]float64, error) {
 		}
 	}
 	return times, nil
+}
+
+// warmUp has a lane's function called until its calls cost what later ones do, and returns how
+// many make a run. The first lap of each ring faults its pages in, which can make a cheap hit
+// seem dear: so what may be cheap is asked again after that lap.
+func warmUp(threads int, run func(calls int) (ns float64, err error)) (calls int, err error) {
+	ask := func() (float64, error) {
+		lowest := math.Inf(1)
+		for n := 0; lowest > dear && n < tries; n++ {
+			ns, err := run(warm)
+			if err != nil {
+				return 0, err
+			}
+			if lowest = min(lowest, ns); lowest > surely {
+				break
+			}
+		}
+		return lowest, nil
+	}
+	ns, err := ask()
+	if err != nil {
+		return 0, err
+	}
+	if ns <= faulted {
+		calls = max(most/threads, least)
+		for range lap * min(threads, runtime.NumCPU()) {
+			if _, err := run(calls); err != nil {
+				return 0, err
+			}
+		}
+		if ns > dear {
+			if ns, err = ask(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if ns > dear {
+		return max(int(float64(turn.Nanoseconds())/ns), least), nil
+	}
+	return calls, nil
 }
 
 // armed puts probes in and returns what is to be called before each run, nil
@@ -139,11 +163,15 @@ func (m *meter) cost(row *Row, fn string, floor floorKind, put armed) error {
 func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind) error {
 	for i, threads := range numbers {
 		list := []lane{bare, with}
-		// The floor's call is work's, whatever the row's function is.
-		if i == 0 && m.has(floor) {
+		// The floors' call is work's, whatever the row's function is.
+		var floors []floorKind
+		if k := floor.sequenced(); i == 0 {
+			floors = slices.DeleteFunc([]floorKind{floor, k}, func(k floorKind) bool { return !m.has(k) })
+		}
+		if len(floors) > 0 {
 			work := m.by(floor)
-			list = append(list, lane{in: work, fn: work.function("bare_work")}, lane{in: work, fn: work.function(floor.name())})
-			if k := floor.sequenced(); m.has(k) {
+			list = append(list, lane{in: work, fn: work.function("bare_work")})
+			for _, k := range floors {
 				list = append(list, lane{in: work, fn: work.function(k.name())})
 			}
 		}
@@ -155,11 +183,12 @@ func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind)
 		if i == 0 {
 			row.Bare = got[0]
 		}
-		if len(got) > 2 {
-			row.Floor = got[3] - got[2]
-		}
-		if len(got) > 4 {
-			row.Sequence = got[4] - got[2]
+		for n, k := range floors {
+			if over := got[3+n] - got[2]; k.inSequences() {
+				row.Sequence = over
+			} else {
+				row.Floor = over
+			}
 		}
 	}
 	return nil

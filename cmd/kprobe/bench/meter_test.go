@@ -67,3 +67,36 @@ func TestRoundsWarmUp(t *testing.T) {
 		}
 	}
 }
+
+// paged is a caller whose calls leave records in a ring: each page of it costs as much as a
+// busy virtual machine takes to fault it in, once.
+type paged struct {
+	record  int
+	written int
+	runs    []int
+}
+
+func (p *paged) call(_ int, _ uint64, n int) (float64, error) {
+	const page, fault, hit = 4096, 60_000, 20
+	p.runs = append(p.runs, n)
+	before := p.written
+	p.written += n * p.record
+	faults := min(p.written, ring.DefaultRingSize)/page - min(before, ring.DefaultRingSize)/page
+	return float64(faults*fault)/float64(n) + hit, nil
+}
+
+// TestRoundsFaults wants a hit that faults a page in at each try, because its record is
+// long, to be measured by calls that fault none in.
+func TestRoundsFaults(t *testing.T) {
+	for _, record := range []int{24, 32, 40, 64, 80} {
+		p := &paged{record: record}
+		m := &meter{o: Options{Each: time.Microsecond}}
+		got, err := m.rounds(1, lane{in: p})
+		if err != nil || got[0] != 20 {
+			t.Errorf("records of %d bytes: %v ns, %v", record, got, err)
+		}
+		if n := p.runs[len(p.runs)-1]; n != most {
+			t.Errorf("records of %d bytes: %d calls in a run", record, n)
+		}
+	}
+}

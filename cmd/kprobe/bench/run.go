@@ -79,31 +79,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // compared with them, and are reported after.
 func (m *meter) all(ctx context.Context) error {
 	if !rdpid() {
-		m.skip("the floor of jumps: the processor has no rdpid")
+		m.skip("the floor of jumps with locked instructions: the processor has no rdpid")
+	}
+	others, err := m.others(ctx)
+	if err != nil {
+		return err
 	}
 	own := m.report
-	m.report = &Report{Threads: own.Threads}
-	for _, k := range uprobes() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := m.uprobe(&k); err != nil {
-			m.skip(fmt.Sprintf("%s: %v", k.what, err))
-		}
-	}
-	for _, k := range peers() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := m.peer(ctx, &k); err != nil {
-			m.skip(fmt.Sprintf("%s: %v", k.what, err))
-		}
-	}
-	if err := m.uftrace(ctx); err != nil {
-		m.skip(fmt.Sprintf("%s: %v", uftraceWhat, err))
-	}
-	others := m.report
-	m.report = own
 	for _, k := range kinds() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -126,6 +108,43 @@ func (m *meter) all(ctx context.Context) error {
 	own.Rows = append(own.Rows, others.Rows...)
 	own.Skipped = append(own.Skipped, others.Skipped...)
 	return ctx.Err()
+}
+
+// others measures the kernel's probes and other tools, in a process of its own: one that has had a
+// uprobe keeps what the kernel has mapped for it.
+func (m *meter) others(ctx context.Context) (*Report, error) {
+	dir, err := os.MkdirTemp(m.dir, "kernel-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the program to measure: %w", err)
+	}
+	p, err := start(dir, slices.Max(m.o.Threads), 0)
+	if err != nil {
+		return nil, err
+	}
+	defer p.end()
+	own, report := m.p, m.report
+	m.p, m.report = p, &Report{Threads: report.Threads}
+	defer func() { m.p, m.report = own, report }()
+	for _, k := range uprobes() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := m.uprobe(&k); err != nil {
+			m.skip(fmt.Sprintf("%s: %v", k.what, err))
+		}
+	}
+	for _, k := range peers() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := m.peer(ctx, &k); err != nil {
+			m.skip(fmt.Sprintf("%s: %v", k.what, err))
+		}
+	}
+	if err := m.uftrace(ctx); err != nil {
+		m.skip(fmt.Sprintf("%s: %v", uftraceWhat, err))
+	}
+	return m.report, nil
 }
 
 // goRows measures probes in a Go program, in one thread.

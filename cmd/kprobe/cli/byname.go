@@ -51,7 +51,7 @@ func (o *sessionOptions) findTargets(d *Deps) error {
 	}
 	o.named, o.is = true, is
 	if len(o.pids) == 0 && !o.wait {
-		return fail(fmt.Errorf("no process %s, or none that may be looked at", which))
+		return fail(fmt.Errorf("no process %s, or none that this user may look at", which))
 	}
 	slices.Sort(o.pids)
 	return nil

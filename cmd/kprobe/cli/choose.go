@@ -134,7 +134,7 @@ func (o *sessionOptions) chooseKept(ctx context.Context, d *Deps, m *messages, n
 }
 
 // errNoDefinitions is misuse: nothing was named and nothing is kept.
-var errNoDefinitions = errors.New("name a place, such as libc:openat, or a file of definitions with -F; no definitions are kept")
+var errNoDefinitions = misuse("name a place, such as libc:openat, or a file of definitions with -F; no definitions are kept")
 
 // matching gives the kept definitions of the events that match and are
 // enabled. Of those that a glob matches it takes the ones whose file the

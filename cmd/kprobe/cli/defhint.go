@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kprobe/fetch"
@@ -26,9 +27,13 @@ func definitionHint(e *fetch.SyntaxError) string {
 		}
 	case fetch.BadString:
 		arg, kind := body(word)
-		return "a string is read from memory: +0(" + arg + "):" + kind + " is the text that " + arg + " points to"
+		hint := "a string is read from memory: write +0(" + arg + "):" + kind + " for the text that " + arg + " points to"
+		if strings.HasPrefix(arg, "$arg") || strings.HasPrefix(arg, "$retval") {
+			hint += "; with debug information, " + arg + " alone is printed by its type, such as a string of Go"
+		}
+		return hint
 	case fetch.RetvalOnProbe:
-		return "a return value is there when the function returns: r PLACE $retval"
+		return "a function has a return value when it returns: use a return probe, r PLACE $retval"
 	case fetch.NoArgBody, fetch.BadFetchArg, fetch.BadArgName, fetch.NoArgName:
 		return shellHint(e.Input)
 	case fetch.BadRegName:
@@ -57,6 +62,21 @@ func definitionHint(e *fetch.SyntaxError) string {
 		}
 	case fetch.FiltTooManyOpen:
 		return "a ) is missing"
+	case fetch.BadAccessFmt, fetch.BadAccessType:
+		return "a watchpoint is w [r|w|rw]@ADDR[:LEN], or w [r|w|rw]@VARIABLE, such as: w rw@counter"
+	case fetch.BadAccessLen:
+		return "a watchpoint covers 1, 2, 4 or 8 bytes"
+	case fetch.ArrayTooBig:
+		if _, kind := body(word); !strings.HasPrefix(kind, "bytes[") {
+			return "an array has at most " + strconv.Itoa(fetch.MaxArray) + " elements"
+		}
+		return "at most " + strconv.Itoa(fetch.MaxString) + " bytes are recorded"
+	case fetch.BadBitfield:
+		return "a bitfield is b<WIDTH>@<OFFSET>/<SIZE> and lies within SIZE, which is 8, 16, 32 or 64: b4@2/8"
+	case fetch.MaxActTooBig:
+		return "a return probe follows at most 4096 calls at a time"
+	case fetch.UsedArgName:
+		return "give one of them another name: NAME=ARGUMENT"
 	}
 	return ""
 }
@@ -84,9 +104,9 @@ func body(word string) (arg, kind string) {
 func colonHint(input string) string {
 	kind, place, ok := strings.Cut(input, ":")
 	if !ok || !strings.Contains(place, ":") || strings.Contains(place, " ") {
-		return "after p, r or j, and the event's name if there is one, comes the place: p:NAME libc:malloc"
+		return "write the place after p, r or j and the event's name, if any: p:NAME libc:malloc"
 	}
-	return "a blank ends " + kind + ", a colon begins the event's name: " + kind + " " + place
+	return "a blank follows " + kind + ", a colon begins an event's name: write " + kind + " " + place
 }
 
 // usdtHint is for what looks like the place of a statically defined probe.
@@ -95,6 +115,23 @@ const usdtHint = "a statically defined probe is [MOD:]%PROVIDER:NAME; kprobe fun
 // placeHint answers other tools' forms of a probe, and names that can be none.
 func placeHint(input string) string {
 	first, _, _ := strings.Cut(input, " ")
+	if h := formHint(first); h != "" {
+		return h
+	}
+	if strings.ContainsAny(first, "=($") {
+		return "a definition is one word: put it in single quotes, 'libc:malloc size=$arg1:u64'"
+	}
+	if i := strings.LastIndexByte(first, '+'); i > 0 {
+		return first[i+1:] + " is not an offset: write SYM+16 or SYM+0x10"
+	}
+	if strings.ContainsAny(first, "{}()[]") || !strings.Contains(first, "-") {
+		return ""
+	}
+	return "no symbol has a - in its name; kprobe functions -p PID lists the names"
+}
+
+// formHint answers other tools' forms of a probe. first is a definition up to its first blank.
+func formHint(first string) string {
 	if strings.HasPrefix(first, "%") || strings.Contains(first, ":%") {
 		return usdtHint
 	}
@@ -111,16 +148,7 @@ func placeHint(input string) string {
 			return "kprobe probes processes; the kernel's own functions and tracepoints are for perf and bpftrace"
 		}
 	}
-	if strings.ContainsAny(first, "=($") {
-		return "a definition is one word: put it in single quotes, 'libc:malloc size=$arg1:u64'"
-	}
-	if i := strings.LastIndexByte(first, '+'); i > 0 {
-		return first[i+1:] + " is no offset: write SYM+16 or SYM+0x10"
-	}
-	if strings.ContainsAny(first, "{}()[]") || !strings.Contains(first, "-") {
-		return ""
-	}
-	return "no symbol has a - in its name; kprobe functions -p PID lists what there is"
+	return ""
 }
 
 // shellHint is for definitions in which the shell has replaced $arg1 by nothing.
@@ -128,7 +156,7 @@ func shellHint(input string) string {
 	for word := range strings.FieldsSeq(input) {
 		_, arg, ok := strings.Cut(word, "=")
 		if ok && (arg == "" || arg[0] == ':') || strings.Contains(word, "()") {
-			return "where $arg1 stood in double quotes the shell has replaced it: put a definition in single quotes"
+			return "the shell replaces $arg1 in double quotes: put the definition in single quotes"
 		}
 	}
 	return ""
@@ -140,7 +168,7 @@ func registerHint(word string) string {
 	name := strings.TrimLeft(arg, "%+-0123456789(")
 	name = strings.TrimRight(name, ")")
 	if whole, size, ok := partOf(name); ok {
-		return "a part of a register is the register and a type: %" + whole + ":" + size
+		return "write a part of a register as the register and a type: %" + whole + ":" + size
 	}
 	return "the registers are %ax %bx %cx %dx %si %di %bp %sp %ip %flags, %r8 to %r15 and %xmm0 to %xmm15"
 }
@@ -176,9 +204,9 @@ func otherTypes() map[string]string {
 func typeHint(word string) string {
 	_, kind := body(word)
 	if here, ok := otherTypes()[kind]; ok {
-		return "that is :" + here + " here; kprobe help events lists the types"
+		return "write :" + here + "; kprobe help events lists the types"
 	}
-	return "the types are u8 to u64, s8 to s64, x8 to x64, f32, f64, char, string, symbol, symstr, %pd, b<WIDTH>@<OFFSET>/<SIZE> and struct, [N] behind one is an array"
+	return "the types are u8 to u64, s8 to s64, x8 to x64, f32, f64, char, string, symbol, symstr, %pd, b<WIDTH>@<OFFSET>/<SIZE> and struct; [N] after one makes an array"
 }
 
 func variableHint(word string) string {
@@ -189,6 +217,8 @@ func variableHint(word string) string {
 	}
 	name := strings.TrimRight(arg[i+1:], ")")
 	switch {
+	case name == "duration" || name == "entrytime":
+		return "use a return probe: r PLACE $" + name
 	case name == "ret" || name == "return" || name == "rv" || name == "result":
 		return "the return value is $retval"
 	case name != "" && strings.Trim(name, "0123456789") == "":

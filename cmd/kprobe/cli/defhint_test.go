@@ -16,9 +16,10 @@ func TestDefinitionHints(t *testing.T) {
 	for def, want := range map[string]string{
 		"p:libc:malloc":                        "p libc:malloc",
 		"r:libc:malloc":                        "r libc:malloc",
-		"p:":                                   "comes the place",
+		"p:":                                   "write the place",
 		"libc:open path=$arg1:string":          "+0($arg1):string",
 		"libc:open path=%di:ustring":           "+0(%di):ustring",
+		"main.f $arg2:string":                  "$arg2 alone",
 		"uprobe:libc:malloc { x }":             "'p libc:malloc n=$arg1'",
 		"uretprobe:/lib/libc.so.6:malloc":      "'r /lib/libc.so.6:malloc ret=$retval'",
 		"usdt:libc:x":                          "USDT",
@@ -43,7 +44,15 @@ func TestDefinitionHints(t *testing.T) {
 		"handle $1":                            "$arg1",
 		"handle $nothing":                      "$params",
 		"handle-request":                       "no symbol has a -",
-		"libc:malloc+zz":                       "zz is no offset",
+		"libc:malloc+zz":                       "zz is not an offset",
+		"w handle:8":                           "rw@counter",
+		"w rw@0x1000:3":                        "1, 2, 4 or 8 bytes",
+		"r9999 libc:malloc":                    "4096 calls",
+		"handle a=+0($arg1):u8[65]":            "64 elements",
+		"handle a=+0($arg1):bytes[5000]":       "4096 bytes",
+		"handle a=$arg1:b40@0/32":              "b4@2/8",
+		"handle $duration":                     "r PLACE $duration",
+		"handle fd fd":                         "NAME=ARGUMENT",
 		"\x7fELF\x02\x01\x00\xff":              "not text",
 	} {
 		_, err := fetch.Parse(def)
@@ -94,6 +103,10 @@ func TestLookupHints(t *testing.T) {
 		{&symbols.NotMappedError{Module: "kprobe"}, "bpftrace"},
 		{&symbols.NotMappedError{Module: "uprobe"}, "'p libc:malloc n=$arg1'"},
 		{&symbols.NotMappedError{Module: "libz"}, "--pending"},
+		{&symbols.NotMappedError{Module: "libstdc++"}, "--pending"},
+		{&symbols.NotMappedError{Module: "libc-2.31"}, "--pending"},
+		{&symbols.NotMappedError{Module: "/no/such-folder/libstdc++.so"}, "/no/such-folder/libstdc++.so: no such file"},
+		{&symbols.NotMappedError{Module: "/proc/self"}, "/proc/self is a folder"},
 		{&probe.DefError{Def: &fetch.Def{Text: "4711"}, Err: &symbols.NotCodeError{Place: "0x1267"}}, "-p PID,PID"},
 	}
 	for _, tt := range tests {

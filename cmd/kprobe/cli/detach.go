@@ -38,7 +38,7 @@ func (o *traceOptions) checkDetach(c *cobra.Command) error {
 	}
 	for _, name := range []string{"events", "hist", "html", "lines", "interval", "duration", "follow", "no-optimize", "pending", "output", "rotate", "time", "let-go"} {
 		if c.Flags().Changed(name) {
-			return misuse("--detach and --%s cannot be used together: nobody stays to do it", name)
+			return misuse("--detach and --%s cannot be used together: no kprobe stays to do it", name)
 		}
 	}
 	return nil

@@ -36,9 +36,9 @@ func TestDetachSays(t *testing.T) {
 func TestOfFile(t *testing.T) {
 	_, err := os.Open("/no/such/file")
 	for want, err := range map[string]error{
-		"/no/such/file: no such file or directory":                       ofFile("/no/such/file", err),
-		"/other: open /no/such/file: no such file or directory":          ofFile("/other", err),
-		"/other: it holds no hits of probes that were left in a process": ofFile("/other", probe.ErrNoRings),
+		"/no/such/file: no such file or directory":              ofFile("/no/such/file", err),
+		"/other: open /no/such/file: no such file or directory": ofFile("/other", err),
+		"/other: it holds no hits of detached probes":           ofFile("/other", probe.ErrNoRings),
 	} {
 		if err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

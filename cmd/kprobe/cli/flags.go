@@ -139,7 +139,16 @@ func (w *where) check() error {
 
 // flagError says what is wrong with a flag, without the names of the functions
 // that found it out.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		return unknownFlag(c, unknown)
+	}
+	var empty *pflag.ValueRequiredError
+	if errors.As(err, &empty) {
+		name, value := dashed(empty.GetSpecifiedName(), empty.GetSpecifiedShortnames()), empty.GetFlag().Value.Type()
+		return misuse("%s needs a value: %s %s", name, name, strings.ToUpper(value))
+	}
 	var num *strconv.NumError
 	var bad *pflag.InvalidValueError
 	var syntax *fetch.SyntaxError

@@ -154,7 +154,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 func TestSize(t *testing.T) {
 	for s, want := range map[string]string{
 		"64K": "64K", "65536": "64K", "65537": "128K", "3m": "4M", "16MiB": "16M", "1G": "1G",
-		"": "no size", "K": "no size", "-1": "no size", "1.5M": "no size", "63K": "from 64K to 1G", "2G": "from 64K to 1G", "999999G": "from 64K to 1G",
+		"": "give a size", "K": "give a size", "-1": "give a size", "1.5M": "give a size", "63K": "from 64K to 1G", "2G": "from 64K to 1G", "999999G": "from 64K to 1G",
 	} {
 		var v sizeValue
 		if err := v.Set(s); err != nil && !strings.Contains(err.Error(), want) || err == nil && v.String() != want {

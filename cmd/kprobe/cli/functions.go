@@ -133,7 +133,7 @@ func (o *functionsOptions) modulesOf(space *symbols.Space, module string) ([]*sy
 	if module == "" || len(o.pids) == 0 {
 		return space.Modules(), nil
 	}
-	list := space.FindModule(module)
+	list := space.FindModules(module)
 	if len(list) == 0 {
 		return nil, fail(fmt.Errorf("process %d has not mapped %s: %w", o.pids[0], module, symbols.ErrNotMapped))
 	}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"time"
 
+	"kprobe/internal/quote"
 	"kprobe/output/recording"
 	"kprobe/probe"
 )
@@ -35,7 +37,9 @@ const memoryGoal = 400 << 20
 func (d *Deps) openHits(ctx context.Context, m *messages, h hitsFile) (*recording.Reader, func() error, error) {
 	debug.SetMemoryLimit(memoryGoal) // garbage is collected more often rather than more is taken
 	if h.pid == 0 {
+		stop := m.sayFIFO(h.name)
 		in, done, err := openRecording(h.name)
+		stop()
 		if !errors.Is(err, recording.ErrNotRecording) {
 			return in, done, err
 		}
@@ -115,6 +119,19 @@ func openRecording(name string) (*recording.Reader, func() error, error) {
 		return nil, nil, fail(fmt.Errorf("recording %s: %w", name, errors.Join(err, f.Close())))
 	}
 	return r, f.Close, nil
+}
+
+// fifoSays is how long a FIFO is waited for without a word.
+const fifoSays = time.Second
+
+// sayFIFO says that kprobe waits, if name is a FIFO and stop isn't called soon.
+func (m *messages) sayFIFO(name string) (stop func()) {
+	info, err := os.Stat(name)
+	if err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		return func() {}
+	}
+	t := time.AfterFunc(fifoSays, func() { m.say("%s is a FIFO: kprobe waits until a recording is written to it", quote.Plain(name)) })
+	return func() { t.Stop() }
 }
 
 // isRecording reports whether a file begins as a recording does.

@@ -118,7 +118,7 @@ func (o *injectOptions) checkDetached(c *cobra.Command) error {
 	}
 	switch {
 	case o.delay > 0:
-		return misuse("--detach and --delay cannot be used together: a call that waits takes a kprobe that has it go on")
+		return misuse("--detach and --delay cannot be used together: only a running kprobe can continue a call that waits")
 	case len(o.pids) > 1 && (o.every > 1 || o.limit > 0):
 		return misuse("--detach with --every or --limit is for one process: each would count by itself")
 	}
@@ -131,7 +131,7 @@ func (o *injectOptions) injection(c *cobra.Command) (*probe.Injection, error) {
 	changed := c.Flags().Changed
 	switch {
 	case !changed("return") && !changed("errno") && !changed("delay"):
-		return nil, misuse("say what calls are to do: --return VALUE, --errno ENAME or --delay TIME")
+		return nil, misuse("say what calls should do: --return VALUE, --errno ENAME or --delay TIME")
 	case changed("delay") && o.delay <= 0:
 		return nil, misuse("--delay %v: give a time above 0", o.delay)
 	case o.every == 0:
@@ -246,7 +246,7 @@ func toInject(defs []*fetch.Def) ([]*fetch.Def, error) {
 func notInject(defs []*fetch.Def) error {
 	for _, d := range defs {
 		if d.Group == output.InjectGroup {
-			return fail(&probe.DefError{Def: d, Err: errors.New("the group inject is of events whose calls are changed: kprobe inject makes them")})
+			return fail(&probe.DefError{Def: d, Err: errors.New("the group inject is reserved for kprobe inject: choose another")})
 		}
 	}
 	return nil

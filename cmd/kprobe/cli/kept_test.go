@@ -246,7 +246,7 @@ func TestEnableDisable(t *testing.T) {
 	}
 	for _, command := range []string{"enable", "disable", "del", "list"} {
 		s.run(&fake{}, "", 1, "event matches nothing", command, "c", "nothing")
-		s.run(&fake{}, "", 2, "is no pattern for events", command, "a/b/c")
+		s.run(&fake{}, "", 2, "is not a pattern for events", command, "a/b/c")
 	}
 	for _, command := range []string{"enable", "disable", "del"} {
 		s.run(&fake{}, "", 2, "name the events", command)

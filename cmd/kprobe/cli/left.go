@@ -98,9 +98,9 @@ func (o *sessionOptions) sayCommand(m *messages, alive []int) {
 	switch {
 	case o.started == 0 || !slices.Contains(alive, o.started):
 	case o.kill:
-		m.say("%s takes no notice of the SIGTERM that it was sent: kill -9 %d ends it", o.commandLine(), o.started)
+		m.say("%s ignores SIGTERM: kill -9 %d ends it", o.commandLine(), o.started)
 	default:
-		m.say("%s was started for this trace and runs on: kill %d ends it, --kill-on-exit would have", o.commandLine(), o.started)
+		m.say("%s was started for this trace and runs on: kill %d ends it; --kill-on-exit does that by itself", o.commandLine(), o.started)
 	}
 }
 

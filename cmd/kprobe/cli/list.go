@@ -184,9 +184,9 @@ func tracedLine(pid int, why string) string {
 // reason why they take locked instructions, "" where they don't.
 func hitsLine(pid int, why string) string {
 	if why == "" {
-		return fmt.Sprintf("hits of the probes that were left in process %d are taken in restartable sequences", pid)
+		return fmt.Sprintf("hits of the detached probes in process %d are taken in restartable sequences", pid)
 	}
-	return fmt.Sprintf("hits of the probes that were left in process %d take locked instructions: %s", pid, why)
+	return fmt.Sprintf("hits of the detached probes in process %d take locked instructions: %s", pid, why)
 }
 
 // appendSites appends the places of a process; titled puts a comment above

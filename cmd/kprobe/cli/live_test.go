@@ -186,7 +186,7 @@ func TestSites(t *testing.T) {
 	if strings.Count(r.out, "\n") != 5 || !strings.HasPrefix(r.out, "# process 41\n") || !strings.Contains(r.out, "\n# process 42\n") {
 		t.Errorf("%+v", r)
 	}
-	if r := kprobe(t, f, "", "list", "--sites", "-p", "43"); r.status != 1 || r.err != "kprobe: process 43: no kprobe is tracing this process\n" {
+	if r := kprobe(t, f, "", "list", "--sites", "-p", "43"); r.status != 1 || r.err != "kprobe: process 43: no kprobe is tracing this process, and it has no detached probes\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := kprobe(t, f, "", "list", "-p", "41"); r.status != 2 {
@@ -195,8 +195,8 @@ func TestSites(t *testing.T) {
 	// Of what was left it is said which way hits go, once for each way.
 	a.locked = []string{"it is so", "", "it is so"}
 	r = kprobe(t, f, "", "list", "--sites", "-p", "41,42")
-	want = "kprobe: hits of the probes that were left in process 41 are taken in restartable sequences\n" +
-		"kprobe: hits of the probes that were left in process 41 take locked instructions: it is so\n"
+	want = "kprobe: hits of the detached probes in process 41 are taken in restartable sequences\n" +
+		"kprobe: hits of the detached probes in process 41 take locked instructions: it is so\n"
 	if r.status != 0 || r.err != want {
 		t.Errorf("%+v, want\n%s", r, want)
 	}
@@ -249,7 +249,7 @@ func TestSwitchingLiveEvents(t *testing.T) {
 		{[]string{"disable", "kept", "nothing"}, 1, "no event matches nothing", "41a 41b web/a"},
 		{[]string{"enable", "web/*"}, 0, "", ""},
 		{[]string{"disable", "-p", "42", "b"}, 1, "no event matches b", ""},
-		{[]string{"disable", "-p", "43", "b"}, 1, "process 43: no kprobe is tracing this process", ""},
+		{[]string{"disable", "-p", "43", "b"}, 1, "process 43: no kprobe is tracing this process, and it has no detached probes", ""},
 		{[]string{"disable", "*"}, 0, "", "41a 41b 42a web/a kprobes/kept"},
 	}
 	for _, step := range steps {

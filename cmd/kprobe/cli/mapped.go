@@ -12,6 +12,7 @@ import (
 
 	"kprobe/internal/untrusted"
 	"kprobe/symbols"
+	"kprobe/symbols/glob"
 )
 
 // mapped gives a function that reports whether the target maps a file that a
@@ -29,7 +30,7 @@ func (o *sessionOptions) mapped() func(module string) bool {
 	}
 	return func(module string) bool {
 		for _, s := range spaces {
-			if module != "" && len(s.FindModule(module)) == 0 {
+			if module != "" && len(s.FindModules(module)) == 0 {
 				return false
 			}
 		}
@@ -164,9 +165,12 @@ func (im *images) holds(module string) bool {
 	}
 	st, err := os.Stat(module)
 	byPath := strings.Contains(module, "/") && err == nil
+	wild := symbols.Place{Module: module}.IsGlob()
 	for _, path := range im.paths {
 		base := filepath.Base(path)
 		switch {
+		case wild && (glob.Match(module, base, "!^") || glob.Match(module, path, "!^")):
+			return true
 		case byPath:
 			if have, err := os.Stat(path); err == nil && os.SameFile(st, have) {
 				return true

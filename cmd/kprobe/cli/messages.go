@@ -174,7 +174,7 @@ func hint(err error) string {
 	case errors.Is(err, probe.ErrSeccomp):
 		return "as root kprobe suspends the program's rules while it makes system calls in it"
 	case errors.Is(err, unix.ENOEXEC):
-		return "it is no program of this machine; a script needs #! and its interpreter in its first line"
+		return "it is not a program for this machine; a script needs #! and its interpreter in its first line"
 	case errors.Is(err, symbols.ErrBadELF):
 		return "-x takes a program or a shared library"
 	}

@@ -32,23 +32,26 @@ func lookupHint(err error) string {
 	var data *symbols.NotCodeError
 	var def *probe.DefError
 	if errors.As(err, &data) && errors.As(err, &def) && isNumber(def.Def.Text) {
-		return def.Def.Text + " is taken for an address; several processes are a list: -p PID,PID"
+		return def.Def.Text + " is taken as an address; to name several processes, write -p PID,PID"
 	}
 	return ""
 }
 
 func unmappedHint(e *symbols.NotMappedError) string {
-	if h := placeHint(e.Module + ":"); h != "" {
+	if h := formHint(e.Module + ":"); h != "" {
 		return h
 	}
 	switch {
 	case strings.ContainsAny(e.Module, "=($"):
 		return "a definition is one word: put it in single quotes, 'libc:malloc size=$arg1:u64'"
 	case strings.HasSuffix(e.Module, ".c"), strings.HasSuffix(e.Module, ".go"), strings.HasSuffix(e.Module, ".rs"):
-		return "behind a source file stands one line: " + e.Module + ":12; kprobe show --lines lists those with code"
+		return "after a source file, write one line: " + e.Module + ":12; kprobe show --lines lists those with code"
 	case strings.Contains(e.Module, "/"):
 		if _, err := os.Stat(e.Module); errors.Is(err, os.ErrNotExist) {
 			return e.Module + ": no such file"
+		}
+		if info, err := os.Stat(e.Module); err == nil && info.IsDir() {
+			return e.Module + " is a folder; -x takes a program or a library"
 		}
 		base := e.Module[strings.LastIndexByte(e.Module, '/')+1:]
 		for _, name := range e.Candidates {
@@ -57,7 +60,7 @@ func unmappedHint(e *symbols.NotMappedError) string {
 			}
 		}
 	case e.Static:
-		return "the program is static, its libraries' functions are its own: write the function alone, without " + e.Module + ":"
+		return "the program is static and has its libraries' functions itself: write the function alone, without " + e.Module + ":"
 	}
 	return "kprobe functions -p PID lists what the process has mapped; kprobe trace --pending waits for a library that it loads, or a program that it executes, later"
 }

@@ -162,7 +162,7 @@ func runReport(ctx context.Context, d *Deps, m *messages, from hitsFile, o *repo
 		return fail(noValue(from, o.by, r.Values()))
 	}
 	if o.weight != "" && r.Weighed == 0 {
-		return fail(fmt.Errorf("%v: no hit has a number called %q to weigh by; there are: %s", from, o.weight, strings.Join(r.Numbers(), ", ")))
+		return fail(noWeight(from, o.weight, r.Numbers()))
 	}
 	o.sayPaths(m, r)
 	if timeline != nil {
@@ -216,13 +216,21 @@ func noValue(from hitsFile, name string, values []string) error {
 	if len(values) == 0 {
 		return fmt.Errorf("%v: no hit has a value called %q: its events fetch none; --by takes func, stack and thread, too", from, name)
 	}
-	return fmt.Errorf("%v: no hit has a value called %q; there are: %s", from, name, strings.Join(values, ", "))
+	return fmt.Errorf("%v: no hit has a value called %q; the values are: %s", from, name, strings.Join(values, ", "))
+}
+
+// noWeight says that no hit has the number that paths are to be weighed by.
+func noWeight(from hitsFile, name string, numbers []string) error {
+	if len(numbers) == 0 {
+		return fmt.Errorf("%v: no hit has a number called %q to weigh by: its events fetch none", from, name)
+	}
+	return fmt.Errorf("%v: no hit has a number called %q to weigh by; the numbers are: %s", from, name, strings.Join(numbers, ", "))
 }
 
 // sayPaths says which calls and hits the paths of exports lack.
 func (o *reportOptions) sayPaths(m *messages, r *report.Report) {
 	if n := r.Weightless; n > 0 {
-		m.warn("%d hits have a %s that is negative, unreadable or no number: they weigh nothing", n, o.weight)
+		m.warn("%d hits have a %s that is negative, unreadable or not a number: they weigh nothing", n, o.weight)
 	}
 	if o.folded == "" && o.pprof == "" {
 		return // the page says it itself

@@ -177,6 +177,9 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if args[0] == "version" {
+		return misuse("no command version; kprobe --version prints the version")
+	}
 	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		return misuse("no command %s; did you mean %s?", args[0], strings.Join(near, ", "))

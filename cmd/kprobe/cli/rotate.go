@@ -29,11 +29,11 @@ func (r *rotation) Set(s string) error {
 	keep := keptFiles
 	if more {
 		if keep, err = strconv.Atoi(number); err != nil || keep < 1 || keep > 9999 {
-			return errors.New("the number of older files is one from 1 to 9999")
+			return errors.New("keep 1 to 9999 older files")
 		}
 	}
 	if size < smallestFile {
-		return fmt.Errorf("a file has %s at least", sizeText(smallestFile))
+		return fmt.Errorf("give at least %s for a file", sizeText(smallestFile))
 	}
 	*r = rotation{int64(size), keep}
 	return nil

@@ -164,9 +164,9 @@ func (o *sessionOptions) arguments(c *cobra.Command, d *Deps, args []string) err
 	case c.Flags().Changed("maxactive") && o.maxActive == 0, o.maxActive < 0, o.maxActive > fetch.MaxActive:
 		return misuse("--maxactive %d: give a number from 1 to %d", o.maxActive, fetch.MaxActive)
 	case c.Flags().Changed("duration") && o.duration <= 0:
-		return misuse("-t %v: give a time above 0; without -t it goes on until the target ends", o.duration)
+		return misuse("-t %v: give a time above 0; without -t, the trace goes on until the target ends", o.duration)
 	case c.Flags().Changed("events") && o.events == 0:
-		return misuse("-n 0: give a number above 0; without -n it goes on until the target ends")
+		return misuse("-n 0: give a number above 0; without -n, the trace goes on until the target ends")
 	case o.kill && len(o.command) == 0:
 		return misuse("--kill-on-exit ends the command behind --; a process that was running before runs on")
 	case o.verbose && o.quiet:
@@ -239,6 +239,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 	p.Signaled = signals.reached
 	defer context.AfterFunc(run, d.Link.Ending)()
 	p.Expect = defs
+	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	s, err := o.begin(run, d, m, p, signals)
 	if err != nil {
 		if run.Err() != nil {
@@ -264,7 +265,6 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 			o.atEnd = s.PlaceStats()
 		}
 	}()
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	if err := s.Arm(run, defs); err != nil {
 		if run.Err() != nil {
 			err = errNotIn
@@ -310,14 +310,16 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 
 // garbage is how much memory that is used no more a trace may have, in percent of
 // what it uses. It makes little while it goes on, and looking things up keeps most.
-const garbage = 30
+const garbage = 15
 
 // settled is how long after arming nothing is looked up any more, usually.
 const settled = 500 * time.Millisecond
 
 // giveBack returns memory to the system that looking things up took and a trace
-// doesn't, once it is settled, until stop is called.
+// doesn't: at once, before a flood of hits takes more, and once it is settled, until stop is
+// called.
 func giveBack() (stop func()) {
+	go debug.FreeOSMemory()
 	t := time.AfterFunc(settled, debug.FreeOSMemory)
 	return func() { t.Stop() }
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
@@ -147,15 +148,22 @@ func sleeper(t *testing.T) int {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
-	// Until exec is through, it is still this test.
-	for range 1000 {
-		if exe, err := os.Readlink("/proc/" + strconv.Itoa(c.Process.Pid) + "/exe"); err == nil && strings.HasSuffix(exe, "sleep") || err == nil && strings.Contains(exe, "busybox") || err == nil && strings.Contains(exe, "coreutils") {
+	// Until exec is through, it is still this test, and then the loader maps the C library.
+	own, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		exe, err := os.Readlink("/proc/" + strconv.Itoa(c.Process.Pid) + "/exe")
+		if err == nil && exe != own {
 			if maps, err := os.ReadFile("/proc/" + strconv.Itoa(c.Process.Pid) + "/maps"); err == nil && strings.Contains(string(maps), "libc") {
-				break
+				return c.Process.Pid
 			}
 		}
+		if time.Now().After(end) {
+			t.Fatalf("process %d, which runs %s, has no C library: %v", c.Process.Pid, exe, err)
+		}
 	}
-	return c.Process.Pid
 }
 
 func TestFilesThatAreNone(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // or GiB; rounded up to a power of two.
 type sizeValue int
 
-var errSize = errors.New("it is no size such as 512K, 16M or 1G")
+var errSize = errors.New("give a size, such as 512K, 16M or 1G")
 
 // Set implements pflag.Value.
 func (v *sizeValue) Set(s string) error {

@@ -286,7 +286,7 @@ func endHeld(rec *recording.Recorder, r Recorder) error {
 func (o *snapshotOptions) known(stats []probe.Stats) error {
 	for _, p := range o.patterns {
 		if !slices.ContainsFunc(stats, func(s probe.Stats) bool { return p.Match(s.Event.Group, s.Event.Name) }) {
-			return fmt.Errorf("no event of the probes matches %s; there are: %s", p, eventNames(stats))
+			return fmt.Errorf("no event matches %s; the events are: %s", p, eventNames(stats))
 		}
 	}
 	return nil

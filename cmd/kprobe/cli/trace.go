@@ -117,10 +117,12 @@ definitions that wait for a library, and says so. Children that the process
 forks record nothing.
 
 No tracer is there to handle a fault, so a probe asks the kernel before it reads
-+OFFS(FETCHARG). That takes some 150 ns. If seccomp rules might judge the system
-call, which only root can find out, the probe is left out. If the program sets
-rules later that kill for rt_sigprocmask, such a probe kills it at its next hit:
-take the probe out before, or record registers only.
++OFFS(FETCHARG). That takes some 150 ns. It asks once for each page of the heap,
+stacks and variables that were there when kprobe left; each time in shared
+memory, in files, in what is mapped later, and in programs of Go or with code
+made at run time. -v says which. If seccomp rules might judge the system call,
+which only root can find out, the probe is left out. If the program sets rules
+later, probes ask no more: what would need it is (fault).
 
 --ring SIZE sets the size of each CPU's buffer (default 2 MB; a file of --keep
 takes twice that). It should hold the hits of a tenth of a second: if a thread
@@ -132,7 +134,7 @@ record, further hits of the CPU are lost, and counted.
 kprobe attaches only for a moment when they change. Signals, threads and forks
 then cost the target what they cost without kprobe, and gdb or strace can
 attach. Use it for programs that get many signals or fork much. A hit costs the
-same, except that each read through a pointer takes 150 ns more, as with
+same, except that a read through a pointer may take 150 ns more, as with
 --detach.
 
 Some things need a tracer, and are given up:

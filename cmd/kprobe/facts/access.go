@@ -20,7 +20,7 @@ func (p Proc) identity(pid int, st procfs.Status) output.Fact {
 	case p.Own(pid):
 		return blocked("process", fmt.Sprintf("%d is kprobe itself", pid), "choose another process")
 	case st.State() == 'Z' || st.State() == 'X':
-		return blocked("process", fmt.Sprintf("process %d (%s) has ended, and its parent has not taken notice yet", pid, name),
+		return blocked("process", fmt.Sprintf("process %d (%s) has ended, and its parent has not waited for it yet", pid, name),
 			"nothing is left of it to probe")
 	case st.Field("VmSize") == "":
 		// Only threads of the kernel have no memory of their own.

@@ -46,7 +46,7 @@ func (p Proc) Check(pid int) []output.Fact {
 	}
 	c := access.Look(p.Root, p.Self, pid)
 	facts = append(facts, permission(c), yama(c), p.tracer(pid), p.program(pid))
-	facts = append(facts, p.seccomp(pid), state(st), threads(st), p.namespaces(pid), shadowStack(st))
+	facts = append(facts, p.seccomp(pid), p.state(pid, st), threads(st), p.namespaces(pid), shadowStack(st))
 	if p.Root == Live().Root {
 		facts = append(facts, p.hits(pid), p.watchpoints(pid))
 		facts = append(facts, p.static(pid)...)

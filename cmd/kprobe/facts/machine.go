@@ -47,7 +47,7 @@ func (p Proc) tracefs() output.Fact {
 			return note("tracefs", "the kernel's uprobes are at "+dir+", for root only", "only kprobe bench wants them: run it as root")
 		}
 	}
-	return note("tracefs", "the kernel's uprobes are not there", "only kprobe bench wants them: mount -t tracefs nodev /sys/kernel/tracing")
+	return note("tracefs", "the kernel's uprobes are not available", "only kprobe bench wants them: mount -t tracefs nodev /sys/kernel/tracing")
 }
 
 func (p Proc) userNamespaces() output.Fact {
@@ -58,5 +58,5 @@ func (p Proc) userNamespaces() output.Fact {
 	if strings.TrimSpace(string(text)) == "0" {
 		return note("user namespaces", "switched off by user.max_user_namespaces", "nothing that kprobe does needs them")
 	}
-	return fine("user namespaces", "a user can have them")
+	return fine("user namespaces", "users may create them")
 }

@@ -31,7 +31,7 @@ func (p Proc) program(pid int) output.Fact {
 		name = "the program"
 	}
 	if f.Machine != elf.EM_X86_64 {
-		return blocked("program", fmt.Sprintf("%s is code for %v", name, f.Machine), "kprobe probes x86-64 code only")
+		return blocked("program", fmt.Sprintf("%s is not x86-64 code (%v)", name, f.Machine), "kprobe probes x86-64 code only")
 	}
 	if f.Class != elf.ELFCLASS64 {
 		return blocked("program", name+" is code with 32-bit addresses (x32)", "kprobe probes 64-bit code only")
@@ -97,7 +97,12 @@ func count(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-func state(st procfs.Status) output.Fact {
+func (p Proc) state(pid int, st procfs.Status) output.Fact {
+	if p.Root == Live().Root {
+		if dir := procfs.Frozen(pid); dir != "" {
+			return blocked("state", "the process is frozen by the cgroup "+dir, "thaw it: echo 0 >"+dir+"/cgroup.freeze, or echo THAWED >"+dir+"/freezer.state")
+		}
+	}
 	switch st.State() {
 	case 'T':
 		return note("state", "the process is stopped; hits come once it continues", "kill -CONT the process")
@@ -178,7 +183,7 @@ func leftHits(ways []string) output.Fact {
 			text = append(text, "take locked instructions: "+why)
 		}
 	}
-	return fine("hits", "of the probes that were left here (--detach) "+strings.Join(text, "; others "))
+	return fine("hits", "of the detached probes here "+strings.Join(text, "; others "))
 }
 
 // runtime notes language runtimes whose code lives by rules of its own.
@@ -196,7 +201,7 @@ func (p Proc) runtime(pid int) []output.Fact {
 		return facts
 	}
 	if strings.Contains(string(maps), "/memfd:kprobe ") && p.tracer(pid).OK && (p.Root != Live().Root || left(pid) == nil) {
-		facts = append(facts, note("leftovers", "an earlier kprobe has left memory here, and probes if it was killed together with its guardian; they do no harm",
+		facts = append(facts, note("leftovers", "an earlier kprobe has left memory here, and probes if it was killed together with its supervisor; they do no harm",
 			"the next kprobe trace or profile takes them out"))
 	}
 	if strings.Contains(string(maps), "/libjvm.so") {

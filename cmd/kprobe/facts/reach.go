@@ -41,9 +41,9 @@ func (p Proc) watchpoints(pid int) output.Fact {
 func watchpointsFact(free int, err error) output.Fact {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
-		return fine("watchpoints", fmt.Sprintf("which debug registers are free is for those to know who may use perf events (%v)", err))
+		return fine("watchpoints", fmt.Sprintf("this user may not see which debug registers are free, because perf events are forbidden (%v)", err))
 	case err != nil:
-		return note("watchpoints", fmt.Sprintf("this machine gives out no debug registers (%v)", err), "w@PLACE needs them; probe the functions that change the memory")
+		return note("watchpoints", fmt.Sprintf("this machine offers no debug registers (%v)", err), "w@PLACE needs them; probe the functions that change the memory")
 	case free == debugreg.MaxRegisters:
 		return fine("watchpoints", fmt.Sprintf("all %d debug registers are free", free))
 	}

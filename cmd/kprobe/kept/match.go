@@ -13,11 +13,11 @@ type Pattern string
 func (p Pattern) Check() error {
 	for part := range strings.SplitSeq(string(p), "/") {
 		if _, err := path.Match(part, ""); err != nil || part == "" {
-			return fmt.Errorf("%q is no pattern for events: EVENT or GRP/EVENT, with *, ? and […]", string(p))
+			return fmt.Errorf("%q is not a pattern for events: EVENT or GRP/EVENT, with *, ? and […]", string(p))
 		}
 	}
 	if strings.Count(string(p), "/") > 1 {
-		return fmt.Errorf("%q is no pattern for events: it has more than one slash", string(p))
+		return fmt.Errorf("%q is not a pattern for events: it has more than one slash", string(p))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package pair runs kprobe as two processes, each the other's guardian.
+// Package pair runs kprobe as two processes, each of which cleans up if the other is killed.
 //
 // The supervisor is what the user started. It executes itself again as the tracer, lends it the
 // terminal and its arguments, forwards signals, and exits with the tracer's status. The tracer

@@ -126,11 +126,11 @@ func (c *Case) Person() *Refusal {
 	case slices.Contains(ids, "") || asker.UID[0] == "":
 		// Unknown: the kernel knows.
 	case asked.UID[1] != asked.UID[0] || asked.UID[2] != asked.UID[0]:
-		return &Refusal{RuleUser, fmt.Sprintf("it runs a set-user-ID program: it is of user %s and acts as user %s", asked.UID[0], another(asked.UID)), c.more("")}
+		return &Refusal{RuleUser, fmt.Sprintf("it runs a set-user-ID program: it belongs to user %s and acts as user %s", asked.UID[0], another(asked.UID)), c.more("")}
 	case asked.UID[0] != asker.UID[0]:
 		return &Refusal{RuleUser, fmt.Sprintf("it belongs to user %s, and kprobe runs as user %s", asked.UID[0], asker.UID[0]), c.more(asked.UID[0])}
 	case asked.GID[1] != asked.GID[0] || asked.GID[2] != asked.GID[0]:
-		return &Refusal{RuleUser, fmt.Sprintf("it runs a set-group-ID program: it is of group %s and acts as group %s", asked.GID[0], another(asked.GID)), c.more("")}
+		return &Refusal{RuleUser, fmt.Sprintf("it runs a set-group-ID program: it belongs to group %s and acts as group %s", asked.GID[0], another(asked.GID)), c.more("")}
 	case asked.GID[0] != asker.GID[0]:
 		return &Refusal{RuleUser, fmt.Sprintf("it runs with group %s, and kprobe with group %s", asked.GID[0], asker.GID[0]), c.more("")}
 	}
@@ -166,6 +166,8 @@ func (c *Case) more(user string) string {
 		return as + "run kprobe outside of its container: its CAP_SYS_PTRACE is one of its own user namespace only"
 	case c.Asker.UID[1] == "0":
 		return as + "give kprobe CAP_SYS_PTRACE: it runs as root without (docker: --cap-add SYS_PTRACE)"
+	case user == "0":
+		return "run kprobe as root"
 	}
 	return as + "run kprobe as root"
 }
@@ -192,7 +194,7 @@ func (c *Case) zombie() *Refusal {
 	if !c.Zombie {
 		return nil
 	}
-	return &Refusal{RuleZombie, "it has ended, and its parent has not taken notice yet", "nothing is left of it to probe"}
+	return &Refusal{RuleZombie, "it has ended, and its parent has not waited for it yet", "nothing is left of it to probe"}
 }
 
 func (c *Case) traced() *Refusal {

@@ -41,7 +41,7 @@ func TestWhy(t *testing.T) {
 		{"another user's", Case{Asker: user, Asked: other}, RuleUser, "belongs to user 1001, and kprobe runs as user 1000", "as user 1001, or run kprobe as root"},
 		{"root's", Case{Asker: user, Asked: root}, RuleUser, "belongs to user 0", "as root"},
 		{"another user's, by root without capabilities", Case{Asker: bare, Asked: user}, RuleUser, "belongs to user 1000", "CAP_SYS_PTRACE: it runs as root without"},
-		{"set-user-ID", Case{Asker: user, Asked: setuid, Hidden: true}, RuleUser, "set-user-ID program: it is of user 1000 and acts as user 0", "as root"},
+		{"set-user-ID", Case{Asker: user, Asked: setuid, Hidden: true}, RuleUser, "set-user-ID program: it belongs to user 1000 and acts as user 0", "as root"},
 		{"set-group-ID", Case{Asker: user, Asked: setgid, Hidden: true}, RuleUser, "set-group-ID program", "as root"},
 		{"another group's", Case{Asker: user, Asked: group}, RuleUser, "group 5", "as root"},
 		{"may not be dumped", Case{Asker: user, Asked: user, Hidden: true}, RuleDumpable, "PR_SET_DUMPABLE", "as root"},
@@ -78,6 +78,9 @@ func TestWhy(t *testing.T) {
 					t.Errorf("allowed, want rule %d", c.rule)
 				}
 				return
+			}
+			if strings.Contains(r.Remedy, "as user 0") {
+				t.Errorf("user 0 is not called root: %q", r.Remedy)
 			}
 			if r.Rule != c.rule || !strings.Contains(r.Reason, c.reason) || !strings.Contains(r.Remedy, c.remedy) {
 				t.Errorf("%+v, want rule %d, %q, %q", r, c.rule, c.reason, c.remedy)

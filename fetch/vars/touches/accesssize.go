@@ -1,9 +1,39 @@
-package vars
+package touches
 
 import "kprobe/probe/insn"
 
-// accessSize is how many bytes an instruction accesses in memory, or more.
-func accessSize(i insn.Inst) int64 {
+// accessSize returns how many bytes an instruction accesses in memory. The result may be too
+// large, but never too small. code has the bytes of the instruction.
+func accessSize(i insn.Inst, code []byte) int64 {
+	if i.Encoding == insn.VEX {
+		return vexSize(i, code)
+	}
+	return legacySize(i)
+}
+
+// vexSize is accessSize for instructions with a VEX prefix. The prefix's last byte says how
+// long the vectors are, and which legacy prefix the instruction would have without VEX.
+func vexSize(i insn.Inst, code []byte) int64 {
+	last := int(i.OpcodeOff) - 1
+	if last < 0 || last >= len(code) || i.Map > 3 {
+		return 64
+	}
+	size := int64(16)
+	if code[last]&4 != 0 {
+		size = 32
+	}
+	if i.Map > 1 {
+		return size
+	}
+	i.Prefixes |= [...]insn.Prefixes{0, insn.PrefixOpSize, insn.PrefixRep, insn.PrefixRepne}[code[last]&3]
+	if n := secondMapSize(i, 8); n < 16 {
+		return n
+	}
+	return size
+}
+
+// legacySize is accessSize for instructions without a VEX prefix.
+func legacySize(i insn.Inst) int64 {
 	const (
 		atMost = 64
 		states = 1 << 14 // of the processor: fxsave, xsave, fnsave
@@ -72,7 +102,8 @@ func accessSize(i insn.Inst) int64 {
 	return atMost
 }
 
-// savesState reports fxsave, xsave, fnsave and those that restore.
+// savesState reports whether an instruction is fxsave, xsave or fnsave, or restores what one
+// of these saved.
 func savesState(i insn.Inst) bool {
 	field := i.ModRM >> 3 & 7
 	switch {
@@ -86,7 +117,7 @@ func savesState(i insn.Inst) bool {
 	return i.Map == 1 && i.Opcode == 0xc7 && field >= 3
 }
 
-// secondMapSize is accessSize of what begins with 0F.
+// secondMapSize is accessSize for instructions that begin with 0F.
 func secondMapSize(i insn.Inst, general int64) int64 {
 	single, double := i.Prefixes&insn.PrefixRep != 0, i.Prefixes&insn.PrefixRepne != 0
 	switch op := i.Opcode; {
@@ -113,6 +144,9 @@ func secondMapSize(i insn.Inst, general int64) int64 {
 		return 8
 	case op == 0x12, op == 0x13, op == 0x16, op == 0x17, op == 0xd6, op == 0x7e:
 		return 8
+	case op == 0x14, op == 0x15, op == 0x28, op == 0x29, op == 0x2b, op >= 0x54 && op <= 0x57, op == 0xc6,
+		op >= 0x60 && op <= 0x70, op >= 0x74 && op <= 0x76, op == 0x7c, op == 0x7d, op == 0x7f, op >= 0xd0 && op != 0xff:
+		return 16
 	}
 	return 64
 }

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"kprobe/probe/plan"
+	"kprobe/probe/planner"
+	"kprobe/symbols"
+)
+
+// TestMergeStages adds stages batch by batch, and compares with sorting all of them.
+func TestMergeStages(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var all, want []*stage
+		for range rng.IntN(6) {
+			var fresh []*stage
+			for range rng.IntN(12) {
+				fresh = append(fresh, &stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(1000)), Size: 1}})
+			}
+			slices.SortFunc(fresh, byBase)
+			all, want = merge(all, fresh), append(want, fresh...)
+		}
+		slices.SortFunc(want, byBase)
+		if !slices.EqualFunc(all, want, func(a, b *stage) bool { return a.Base == b.Base }) {
+			t.Fatalf("%d stages are not in order", len(all))
+		}
+		ps := &patches{Stages: all}
+		for a := symbols.Addr(0); a < 1001; a++ {
+			var last *stage
+			for _, s := range want {
+				if s.Base < a {
+					last = s
+				}
+			}
+			if got := ps.lastBelow(a); (got == nil) != (last == nil) || got != nil && got.Base != last.Base {
+				t.Fatalf("the last stage below %v is %v, want %v", a, got, last)
+			}
+		}
+	}
+}
+
+// TestMemoryOfStages adds stages batch by batch and forgets some: the memory that they have is what the
+// stages that are left need, and what was freed between them can be had again.
+func TestMemoryOfStages(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		ps := newPatches()
+		used := map[symbols.Addr]bool{} // by address / 16
+		for range 1 + rng.IntN(4) {
+			p := &Patch{Patch: &planner.Patch{Plan: &plan.Patch{}}}
+			for range rng.IntN(12) {
+				st := &stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: 1 + rng.IntN(30)}, patch: p}
+				n := symbols.Addr(st.Size+15) / 16
+				if used[st.Base/16] || used[st.Base/16+n-1] {
+					continue
+				}
+				for i := range n {
+					used[st.Base/16+i] = true
+				}
+				p.Stages = append(p.Stages, st)
+			}
+			slices.SortFunc(p.Stages, byBase)
+			ps.add([]*Patch{p})
+		}
+		if rng.IntN(2) == 0 {
+			gone := ps.List[rng.IntN(len(ps.List))]
+			for _, st := range gone.Stages {
+				for i := range symbols.Addr(st.Size+15) / 16 {
+					delete(used, st.Base/16+i)
+				}
+			}
+			ps.forget(map[*Patch]bool{gone: true})
+		}
+		lo := uint64(rng.IntN(100) * 16)
+		r := plan.Range{Lo: lo, Hi: lo + 1600}
+		space := plan.NewSpace(nil)
+		space.Mapped(r, ps.takenIn(r))
+		got := 0
+		for {
+			a, ok := space.Find(plan.Want{Size: 16, Lo: r.Lo, Hi: r.Hi, Base: r.Lo, Rel: [4]plan.ByteSet{plan.AnyByte(), plan.AnyByte(), plan.AnyByte(), plan.AnyByte()}})
+			if !ok {
+				break
+			}
+			if used[symbols.Addr(a)/16] {
+				t.Fatalf("%#x is free, and a stage is there", a)
+			}
+			got++
+		}
+		want := 0
+		for a := r.Lo; a < r.Hi; a += 16 {
+			if !used[symbols.Addr(a)/16] {
+				want++
+			}
+		}
+		if got != want {
+			t.Fatalf("room for %d, want %d; taken is %x", got, want, ps.taken)
+		}
+	}
+}

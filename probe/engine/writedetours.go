@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"kprobe/probe/plan"
+	"kprobe/symbols"
+)
+
+const (
+	// detourGap is how many unused bytes between two detours are overwritten to write both at once.
+	detourGap = 64
+	// detoursMost bounds what is written at once, in bytes.
+	detoursMost = 64 << 10
+)
+
+// writeDetours writes the detours of patches, neighbours in one write. fresh is memory that holds
+// nothing but these detours: elsewhere each is written by itself, as others may lie beside it.
+func (tg *Target) writeDetours(patches []*Patch, fresh []plan.Range) error {
+	var list []*Patch
+	for _, p := range patches {
+		for q := p; q != nil; q = q.island {
+			if len(q.Stages) > 0 {
+				list = append(list, q)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *Patch) int { return cmp.Compare(a.Stages[0].Base, b.Stages[0].Base) })
+	var text []byte
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && beside(list[:n+1], fresh) {
+			n++
+		}
+		text = text[:0]
+		base := list[0].Stages[0].Base
+		for _, p := range list[:n] {
+			if err := tg.answer(); err != nil {
+				return err
+			}
+			text = tg.appendDetour(text, base, p)
+		}
+		if err := tg.Proc.WriteMemory(text, base); err != nil {
+			return fmt.Errorf("write a detour: %w", err)
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// beside reports whether the last of list may be written together with those before it, which lie
+// beside each other.
+func beside(list []*Patch, fresh []plan.Range) bool {
+	lo, before := uint64(list[0].Stages[0].Base), list[len(list)-2].detourEnd()
+	next := list[len(list)-1]
+	from, end := next.Stages[0].Base, uint64(next.detourEnd())
+	if from < before || from-before > detourGap || end-lo > detoursMost {
+		return false
+	}
+	i, found := slices.BinarySearchFunc(fresh, lo, func(r plan.Range, a uint64) int { return cmp.Compare(r.Lo, a) })
+	if !found {
+		i--
+	}
+	return i >= 0 && end <= fresh[i].Hi
+}
+
+// detourEnd is the address behind the patch's detour. It has one.
+func (p *Patch) detourEnd() symbols.Addr {
+	last := p.Stages[len(p.Stages)-1]
+	return last.Base + symbols.Addr(last.Size)
+}
+
+// appendDetour appends a patch's detour to text, which begins at base. Breakpoints fill the room
+// before it and between its stages.
+func (tg *Target) appendDetour(text []byte, base symbols.Addr, p *Patch) []byte {
+	for _, s := range p.Stages {
+		for base+symbols.Addr(len(text)) < s.Base {
+			text = append(text, breakpoint)
+		}
+		text = append(text, s.Text...)
+		s.Text = nil
+		if s.Trampolines != nil {
+			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.Size))
+		}
+	}
+	return text
+}

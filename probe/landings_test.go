@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"kprobe/internal/fixture"
+)
+
+// TestLandings: counted calls that jump to code made at run time, or to functions that nobody
+// probes, are seen again where they return to: each once, also where arguments are taken off the
+// stack, and none that was left. Only the first call of an address stops its thread.
+func TestLandings(t *testing.T) {
+	prog := fixture.Build(t, "probe_landings.cc", "-O2", "-pthread")
+	const rounds, threads = 3000, 2
+	args := []string{fmt.Sprint(rounds), fmt.Sprint(threads)}
+	parse := func(line string) (sum, stops int64) {
+		if _, err := fmt.Sscanf(line, "done %d %d", &sum, &stops); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return sum, stops
+	}
+	sum, _ := parse(plain(t, prog, args...))
+	defs := []string{"r:hop probe_landings:hop_*", "r:twice twice"}
+	const all, left = rounds * threads, rounds / 3 * threads
+	for _, breaks := range []bool{false, true} {
+		sub := startSubject(t, prog, args...)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, defs...)
+		if breaks { // beside handlers the tracer does what the detours would
+			for _, off := range []uint64{8, 13} {
+				at := &Kprobe{Symbol: "Builtins_pushes", Offset: off, PreHandler: func(*Kprobe, *Regs) bool { return false }}
+				if err := l.s.Register(t.Context(), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, n := parse(sub.work())
+		l.finish(sub.pid())
+		sub.end()
+		if got != sum {
+			t.Errorf("probed, the program's sum is %d, otherwise %d", got, sum)
+		}
+		if n > 100*threads && !breaks {
+			t.Errorf("the threads have waited %d times", n)
+		}
+		for name, want := range map[string]uint64{"twice": all, "hop": 4*all - left} {
+			if st := l.stat(name); st.Hits != want || st.Missed != 0 {
+				t.Errorf("%s: %+v, want %d hits", name, st, want)
+			}
+		}
+	}
+}
+
+// TestLandingsChange: probes whose calls are seen where they return to come and go while the
+// program makes such calls, and so do probes beside the landings; the program doesn't notice,
+// and landings go with the last probe that needs them.
+func TestLandingsChange(t *testing.T) {
+	prog := fixture.Build(t, "probe_landings.cc", "-O2", "-pthread")
+	args := []string{fmt.Sprint(full(3_000_000, 30_000_000)), "2"}
+	var sum, got, stops int64
+	if _, err := fmt.Sscanf(plain(t, prog, args...), "done %d %d", &sum, &stops); err != nil {
+		t.Fatal(err)
+	}
+	sub := startSubject(t, prog, args...)
+	l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "p:works works")
+	over := make(chan string)
+	go func() {
+		defer close(over) // if it dies
+		over <- sub.work()
+	}()
+	rounds, hits := 0, uint64(0)
+	for done := false; !done; rounds++ {
+		link, err := l.s.Add(t.Context(), parseDefs(t, "r:hop probe_landings:hop_*", "r:twice twice"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		beside, err := l.s.Add(t.Context(), parseDefs(t, "p:call Builtins_pushes+8", "p:back Builtins_pushes+13", "p:behind plainly+6"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case line := <-over:
+			if _, err := fmt.Sscanf(line, "done %d %d", &got, &stops); err != nil {
+				t.Fatalf("%q: %v; the program: %s, killed: %v", line, err, endOf(sub.pid()), l.s.killed)
+			}
+			done = true
+		case <-time.After(time.Duration(1+rounds%10) * time.Millisecond):
+		}
+		first, second := link, beside
+		if rounds%2 == 1 {
+			first, second = beside, link
+		}
+		for _, st := range link.Stats() {
+			hits += st.Hits
+		}
+		if err := errors.Join(first.Close(t.Context()), second.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if n := landingsOf(l); n != 0 {
+			t.Fatalf("%d landings are left", n)
+		}
+	}
+	l.finish(sub.pid())
+	sub.end()
+	if got != sum || rounds < 1 {
+		t.Errorf("the program's sum is %d, otherwise %d, after %d rounds with %d hits", got, sum, rounds, hits)
+	}
+}
