@@ -34,7 +34,10 @@ If -p PID names a process that another kprobe is tracing, or one with detached
 probes, that trace gets the probes too, in all of its processes. They are in
 when this command ends. If they can't be put in, nothing is kept. The trace
 continues and misses no hit. Probes of a library that the process has not loaded
-wait for it. They are armed when it is loaded, and go when it is unloaded.`
+wait for it. They are armed when it is loaded, and go when it is unloaded.
+
+What kprobe del -p has taken out of the trace is still kept. The same definition
+puts it in again.`
 
 const addExample = `  kprobe add 'p:open libc:openat dfd=$arg1:s32 path=+0($arg2):string'
   kprobe add -x ./server 'p:web/handle handle fd=$arg1:s32' 'r:web/done handle status=$retval:s32'

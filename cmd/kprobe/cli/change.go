@@ -36,19 +36,35 @@ func (o *addOptions) traced(d *Deps) (Live, error) {
 }
 
 // kept leaves out the deletions that nothing in the list, nor before them,
-// answers to: the trace must have what they name.
+// answers to: the trace must have what they name. It also leaves out definitions
+// that are kept already and whose event was taken out of the trace (kprobe del -p):
+// only the trace gets them again.
 func (c *change) kept(l *kept.List, defs []*fetch.Def) []*fetch.Def {
 	c.here = map[*fetch.Def]bool{}
-	var out []*fetch.Def
+	var out, again []*fetch.Def
 	for _, d := range defs {
 		if d.Kind == fetch.Delete {
 			c.here[d] = l.Has(d) || slices.ContainsFunc(out, d.Deletes)
 		}
-		if c.live == nil || d.Kind != fetch.Delete || c.here[d] {
+		switch {
+		case c.live == nil, d.Kind == fetch.Delete && c.here[d]:
+			out = append(out, d)
+		case d.Kind == fetch.Delete:
+		case c.takenOut(l, d) && !slices.ContainsFunc(again, func(o *fetch.Def) bool { return kept.Same(o, d) }) &&
+			!slices.ContainsFunc(out, func(o *fetch.Def) bool { return o.Deletes(d) }):
+			again = append(again, d)
+		default:
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// takenOut reports whether a definition is kept and its event isn't in the trace.
+func (c *change) takenOut(l *kept.List, d *fetch.Def) bool {
+	return l.Holds(d) && !slices.ContainsFunc(c.live.Probes(), func(p probe.LiveProbe) bool {
+		return p.Group == d.Group && p.Event == d.Event
+	})
 }
 
 // make makes the change, deletions first. A trace that ends meanwhile needs

@@ -181,6 +181,17 @@ func (l *List) Has(deletion *fetch.Def) bool {
 	return slices.ContainsFunc(l.lines, func(ln line) bool { return ln.def != nil && deletes(deletion, ln.def) })
 }
 
+// Holds reports whether the very same definition is kept.
+func (l *List) Holds(d *fetch.Def) bool {
+	return slices.ContainsFunc(l.lines, func(ln line) bool { return ln.def != nil && Same(ln.def, d) })
+}
+
+// Same reports whether two definitions are the same, of one event.
+func Same(a, b *fetch.Def) bool {
+	var differs *fetch.SyntaxError
+	return Name(a) == Name(b) && errors.As(a.SameShape(b), &differs) && differs.Code == fetch.SameProbe
+}
+
 // deletes reports whether a deletion is about a kept definition. Where it names
 // a place without a file, the file that was kept with the place doesn't matter.
 func deletes(d, kept *fetch.Def) bool {

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// What del -p has taken out of a trace is put in again by the definition that is still kept, once. While
+// it is there, or given twice, it is an error as without a trace.
+func TestAddAgain(t *testing.T) {
+	s := newStore(t)
+	l := live("web/other")
+	f := &fake{lives: map[int]*fakeLive{os.Getpid(): l}}
+	pid := strconv.Itoa(os.Getpid())
+	const def, same = "p:web/a libc:read n=$arg1:s32", "already the exact same probe event"
+	for i, step := range []struct {
+		args   []string
+		status int
+		say    string
+		want   []string // of the trace
+	}{
+		{[]string{"add", "-p", pid, def}, 0, "", []string{"other", "a"}},
+		{[]string{"add", "-p", pid, def}, 1, same, []string{"other", "a"}},
+		{[]string{"del", "-p", pid, "web/a"}, 0, "", []string{"other"}},
+		{[]string{"add", "-p", pid, def, def}, 1, same, []string{"other"}},
+		{[]string{"add", def}, 1, same, []string{"other"}},
+		{[]string{"add", "-p", pid, "p:web/a libc:read m=$arg2:s32"}, 1, "is different from existing probe", []string{"other"}},
+		{[]string{"add", "-p", pid, def}, 0, "", []string{"other", "a"}},
+		{[]string{"del", "-p", pid, "web/a"}, 0, "", []string{"other"}},
+		{[]string{"add", "-p", pid, "-:web/a", def}, 0, "", []string{"other", "a"}},
+	} {
+		s.run(f, "", step.status, step.say, step.args...)
+		var got []string
+		for _, p := range l.probes {
+			got = append(got, p.Event)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("step %d, %q: the trace has %q, want %q", i, step.args, got, step.want)
+		}
+		if kept := s.ok("list"); kept != "p:web/a libc:read n=$arg1:s32\n" {
+			t.Errorf("step %d, %q: kept is %q", i, step.args, kept)
+		}
+	}
+}
