@@ -209,7 +209,9 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 		if !comes(w) {
 			continue
 		}
-		if err := tg.Feed.add(PlacedOf(w)); err != nil {
+		if tg.Retired.takeBack(PlacedOf(w)) { // the code of a failed change may use its number
+			PlacedOf(w).feed.leave(PlacedOf(w), false)
+		} else if err := tg.Feed.add(PlacedOf(w)); err != nil {
 			tg.dismiss(fresh)
 			return nil, err
 		}
@@ -224,7 +226,8 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 }
 
 // dismiss frees the numbers of probes whose arming failed. A probe whose jump could not be taken
-// out again keeps its number, and is switched off.
+// out again keeps its number, and is switched off. So does one whose jump was in the text for a
+// moment, until it is reaped.
 func (tg *Target) dismiss(fresh []*Placed) {
 	inText := make(map[*Placed]bool, len(fresh))
 	for _, p := range fresh {
@@ -240,14 +243,26 @@ func (tg *Target) dismiss(fresh []*Placed) {
 			}
 		}
 	}
+	used := map[*planner.Probe]bool{}
+	if len(fresh) > 0 {
+		for _, r := range tg.Retired.list {
+			r.serves(used)
+		}
+	}
+	r := &retired{}
 	for _, p := range slices.Backward(fresh) {
-		if inText[p] {
+		switch {
+		case inText[p]:
 			p.feed.leave(p, true)
-		} else {
+		case used[&p.Probe]:
+			p.feed.leave(p, true)
+			r.probes = append(r.probes, p)
+		default:
 			tg.Feed.free(p)
 		}
 		p.wants = nil // it may be tried again
 	}
+	tg.Retired.add(r)
 }
 
 // affected finds the patches that give way for a change: jumps that cover places of the change,

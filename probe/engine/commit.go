@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
@@ -46,6 +47,7 @@ func (tg *Target) commit(ctx context.Context, b *built) (err error) {
 	if err := tg.writeText(ctx, x); err != nil {
 		unhang()
 		tg.discardAll(b.sites)
+		tg.retireFailed(x)
 		return err
 	}
 	tg.take(x)
@@ -58,6 +60,9 @@ type exchanged struct {
 	gone   []*Site   // sites whose breakpoints are taken out
 	calls  []*Placed // probes whose active calls are followed by breakpoints from now on
 	unhang func()    // undoes hang
+	// entered says that the target knows the new jumps (Target.Patches), so that they must be retired
+	// if the change fails.
+	entered bool
 }
 
 // hang assigns the plan's probes to their sites. undo restores the previous assignment.
@@ -115,6 +120,7 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		}
 	}
 	tg.Patches.add(x.patches)
+	x.entered = true
 	for _, p := range x.patches {
 		if err := tg.Enter(p); err != nil {
 			return errors.Join(err, tg.unenter(x))
@@ -167,6 +173,22 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 		return errors.Join(err, tg.putBack(x, stopped))
 	})
 	return tg.ignoreLate(err)
+}
+
+// retireFailed retires the new jumps of a failed change that were taken out of the text again. They
+// were in it if the change was written in portions; then their probes keep their numbers until no
+// thread can be in the code.
+func (tg *Target) retireFailed(x *exchanged) {
+	if !x.entered {
+		return
+	}
+	r := &retired{}
+	for _, p := range x.patches {
+		if !p.Armed {
+			r.patches = append(r.patches, p)
+		}
+	}
+	tg.Retired.add(r)
 }
 
 // take notes in the session what the committed plan has armed, and how.
@@ -245,6 +267,9 @@ func (tg *Target) lose(x *exchanged) {
 		tg.lost[p] = true
 	}
 	for _, q := range x.out.patches {
+		if !q.Armed && !slices.Contains(tg.Retired.lostCode, q) {
+			tg.Retired.lostCode = append(tg.Retired.lostCode, q)
+		}
 		for _, p := range q.Probes() {
 			tg.lost[p] = true
 		}

@@ -25,8 +25,14 @@ import (
 //	delivered the reader has passed on all records up to that moment
 //	vacated   all instances are free: no call returns by the return trampolines any more
 //
-// Once both delivered and vacated, the probes release their numbers and the code its memory.
-// Waiting for this has no time limit and costs nothing.
+// Once both delivered and vacated, the probes release their numbers and the code its memory. A probe
+// keeps its number until all code that it was ever served by has come so far, also code that an
+// earlier change has removed: a call that returns by it would be counted for whoever has the number
+// then. Waiting for this has no time limit and costs nothing.
+//
+// A change that fails may leave code behind, too: new jumps that were written and taken out again,
+// and outgoing jumps that could not be put back. The new ones are retired at once, the outgoing ones
+// by the next change that succeeds (lostCode), as their probes are still there.
 
 // retired is what one change has removed.
 type retired struct {
@@ -41,6 +47,9 @@ type retired struct {
 // retirement is all that was removed from an address space and may still be in use.
 type retirement struct {
 	list []*retired
+	// lostCode are jumps that a failed change has taken out and could not put back. The next change
+	// that succeeds retires them.
+	lostCode []*Patch
 	// stuck are sites that serve nothing, but whose int3 could not be removed from the text. The
 	// next change tries again, and retires them then.
 	stuck []*Site
@@ -65,13 +74,22 @@ func (x *retirement) vacated() bool {
 // stamp counter up to which the reader has passed on all records. waiting is the number of changes
 // that are not delivered.
 func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting int) {
-	kept := x.list[:0]
+	var passed uint64
+	if slices.ContainsFunc(x.list, func(r *retired) bool { return len(r.probes) > 0 }) {
+		passed = given()
+	}
+	served := map[*planner.Probe]bool{} // by code that may still be in use, or whose records are in the rings
 	for _, r := range x.list {
-		delivered := r.quiet && (len(r.probes) == 0 || given() > r.at)
-		if !delivered {
+		if !r.quiet || len(r.probes) > 0 && passed <= r.at {
 			waiting++
 		}
-		if !r.vacated || !delivered {
+		if passed > 0 && (!r.vacated || passed <= r.at) {
+			r.serves(served)
+		}
+	}
+	kept := x.list[:0]
+	for _, r := range x.list {
+		if !r.vacated || len(r.probes) > 0 && passed <= r.at || r.numbersUsed(served) {
 			kept = append(kept, r)
 			continue
 		}
@@ -80,6 +98,34 @@ func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting i
 	clear(x.list[len(kept):])
 	x.list = kept
 	return empty, waiting
+}
+
+// numbersUsed reports whether a removed probe is in the set.
+func (r *retired) numbersUsed(set map[*planner.Probe]bool) bool {
+	return slices.ContainsFunc(r.probes, func(p *Placed) bool { return set[&p.Probe] })
+}
+
+// serves adds the probes that the retired jumps have served to a set.
+func (r *retired) serves(set map[*planner.Probe]bool) {
+	for _, p := range r.patches {
+		for q := p; q != nil; q = q.island {
+			for _, w := range q.Wants {
+				set[w.P] = true
+			}
+		}
+	}
+}
+
+// takeBack removes a probe from the list, so that it keeps its number. It reports whether the probe
+// was there.
+func (x *retirement) takeBack(p *Placed) bool {
+	for _, r := range x.list {
+		if i := slices.Index(r.probes, p); i >= 0 {
+			r.probes = slices.Delete(slices.Clone(r.probes), i, i+1)
+			return true
+		}
+	}
+	return false
 }
 
 // takeStuck empties the list of stuck sites and returns it, for another try.
@@ -97,7 +143,8 @@ func (tg *Target) retire(x *exchanged) {
 			led[tg.Patches.StageAt(w.To).owner()] = true
 		}
 	}
-	r := &retired{sites: x.gone}
+	r := &retired{sites: x.gone, patches: tg.Retired.lostCode}
+	tg.Retired.lostCode = nil
 	for _, p := range x.out.patches {
 		if !led[p] {
 			r.patches = append(r.patches, p)
