@@ -124,6 +124,9 @@ func TestLetGoHeld(t *testing.T) {
 	l := engageInto(t, s.pid(), Options{LetGo: true}, &recordedSink{t: t}, recordedHit)
 	l.untraced(s.pid())
 	s.line()
+	if !waitUntil(func() bool { return l.s.Stats()[0].Hits > 0 }) {
+		t.Fatal("no hit was taken")
+	}
 	other, err := tracee.New()
 	if err != nil {
 		t.Fatal(err)
@@ -143,9 +146,6 @@ func TestLetGoHeld(t *testing.T) {
 		}
 	}()
 	l.finish(s.pid())
-	if l.sum.Stats[0].Hits == 0 {
-		t.Error("no hit was taken")
-	}
 	s.work()
 	s.end()
 }
