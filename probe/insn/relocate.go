@@ -31,22 +31,42 @@ func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
 //
 // The code is at most MaxMoved bytes for each instruction.
 func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {
-	w, err := readWindow(code, from)
+	return new(Relocator).Window(code, from, to, opts)
+}
+
+// Relocator relocates one window after another in the same memory. The zero Relocator is ready to use. It is not safe
+// for concurrent use.
+type Relocator struct {
+	m      mover
+	before []Start // of the round before
+}
+
+// Window is RelocateWindow. What it returns is valid until the next call.
+func (r *Relocator) Window(code []byte, from, to uint64, opts Options) (Moved, error) {
+	m := &r.m
+	insts, err := readWindow(m.window.insts[:0], code, from)
 	if err != nil {
 		return Moved{}, err
 	}
+	n := len(insts)
+	*m = mover{
+		to: to, opts: opts, window: window{code, from, insts}, now: slices.Grow(m.now[:0], n),
+		buf: slices.Grow(m.buf[:0], len(code)+usualGrowth), points: slices.Grow(m.points[:0], n+1),
+	}
 	// Offsets of later copies are guessed, where a branch leads to one, then known; that
 	// a far branch becomes near in the second round can move them once more.
-	starts := make([]Start, len(w.insts))
+	m.starts = slices.Grow(r.before[:0], n)[:n]
+	clear(m.starts)
 	for range 8 {
-		m := mover{to: to, opts: opts, window: w, starts: starts, now: make([]Start, 0, len(w.insts)), buf: make([]byte, 0, len(code)+usualGrowth), points: make([]Point, 0, len(w.insts)+1)}
+		r.before = m.starts
+		m.asked, m.now, m.buf, m.points = false, m.now[:0], m.buf[:0], m.points[:0]
 		if err := m.all(); err != nil {
 			return Moved{}, err
 		}
-		if !m.asked || slices.Equal(starts, m.now) {
+		if !m.asked || slices.Equal(m.starts, m.now) {
 			return Moved{Code: m.buf, Points: m.points, Starts: m.now, Falls: m.falls}, nil
 		}
-		starts = m.now
+		m.starts, m.now = m.now, m.starts
 	}
 	return Moved{}, &RefusedError{Rule: "the copy's branches don't settle", At: from}
 }
@@ -71,26 +91,60 @@ type placed struct {
 
 func (p placed) next() uint64 { return p.at + uint64(p.Len) }
 
-func readWindow(code []byte, from uint64) (window, error) {
+// readWindow appends the instructions of code, which lie at from, to list.
+func readWindow(list []placed, code []byte, from uint64) ([]placed, error) {
 	const shortest = 3 // bytes, of most instructions
-	w := window{code: code, from: from, insts: make([]placed, 0, len(code)/shortest+1)}
+	list = slices.Grow(list, len(code)/shortest+1)
 	for off := 0; off < len(code); {
 		at := from + uint64(off)
 		i, err := Decode(code[off:])
 		if err != nil {
-			return w, &RefusedError{Rule: "the bytes can't be decoded", At: at, Inst: i, Err: err}
+			return nil, &RefusedError{Rule: "the bytes can't be decoded", At: at, Inst: i, Err: err}
 		}
 		if rule := i.Refusal(); rule != "" {
-			return w, &RefusedError{Rule: rule, At: at, Inst: i}
+			return nil, &RefusedError{Rule: rule, At: at, Inst: i}
 		}
 		end := off + int(i.Len)
-		w.insts = append(w.insts, placed{i, at, code[off:end]})
+		list = append(list, placed{i, at, code[off:end]})
 		off = end
 	}
-	if len(w.insts) == 0 {
-		return w, &RefusedError{Rule: "there is no instruction", At: from, Err: ErrTruncated}
+	if len(list) == 0 {
+		return nil, &RefusedError{Rule: "there is no instruction", At: from, Err: ErrTruncated}
 	}
-	return w, nil
+	return list, nil
+}
+
+// SameBytes is the length of the code's first instructions whose copies are the same bytes, wherever they lie.
+func SameBytes(code []byte) (n int) {
+	for n < len(code) {
+		i, same := plain(code[n:])
+		if !same {
+			break
+		}
+		n += i
+	}
+	return n
+}
+
+// SameOffset reports whether an instruction starts at an offset of code whose copy lies at the same offset of the code's
+// copy, because the instructions before it are the same bytes wherever they lie.
+func SameOffset(code []byte, off int) bool {
+	for n := 0; n < off && n < len(code); {
+		i, same := plain(code[n:])
+		if n += i; !same {
+			return false
+		}
+		if n == off {
+			return n < len(code)
+		}
+	}
+	return false
+}
+
+// plain reports whether the first instruction's copy is the same bytes wherever it lies, and returns its length.
+func plain(code []byte) (length int, same bool) {
+	i, err := Decode(code)
+	return int(i.Len), err == nil && !i.Flags.Any(RelBranch|RIPRel|Call) && i.Refusal() == ""
 }
 
 // all emits every instruction and the jump back.

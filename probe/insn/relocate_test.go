@@ -153,6 +153,40 @@ func TestWindowRefuses(t *testing.T) {
 	}
 }
 
+// A Relocator makes of each window what RelocateWindow makes of it, whatever it has relocated before, and SameOffset
+// knows where copies lie.
+func TestRelocator(t *testing.T) {
+	var r Relocator
+	copies := 0
+	for _, text := range []string{
+		"4889d8 4801d1 90 48ffc6", "488b0500010000 90", "e800000000 90", "eb01 4889d8", "90 48ffc0 e2fb 48ffc3", "eb03 48ffc0 48ffc3 4839c3",
+		"4889d8 e8f7000000", "", "48ffc0 c3", "90 90 90 7410 90", "f30f1efa 4889d8", "48ffc0 4803052a000000 48ffc3",
+	} {
+		code := unhex(t, text)
+		for _, to := range []uint64{0x2000, 0x7f0000000000} {
+			want, werr := RelocateWindow(code, 0x1000, to, Options{})
+			got, err := r.Window(code, 0x1000, to, Options{})
+			if (err == nil) != (werr == nil) || err != nil && err.Error() != werr.Error() {
+				t.Fatalf("%s: %v, want %v", text, err, werr)
+			}
+			if !bytes.Equal(got.Code, want.Code) || !slices.Equal(got.Points, want.Points) || !slices.Equal(got.Starts, want.Starts) || got.Falls != want.Falls {
+				t.Errorf("%s: %+v, want %+v", text, got, want)
+			}
+			for off := range len(code) + 2 {
+				if err == nil && SameOffset(code, off) {
+					copies++
+					if at, ok := want.Copy(0x1000 + uint64(off)); !ok || at != off {
+						t.Errorf("%s+%d: its copy is at %d, %v", text, off, at, ok)
+					}
+				}
+			}
+		}
+	}
+	if copies < 12 {
+		t.Errorf("%d copies are at the same offset", copies)
+	}
+}
+
 func TestCopyOffsets(t *testing.T) {
 	m, err := RelocateWindow(unhex(t, "4889d8 7410 90"), 0x1000, 0x2000, Options{})
 	if err != nil {

@@ -54,11 +54,11 @@ func untaken(list []*Patch, sites []Site) (n int) {
 // plan plans sites, which are in order. punsLate says that puns are tried after what takes the
 // instructions before the site along.
 func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*Patch {
-	var used []pad
+	used := make([]pad, 0, len(taken)+2*len(sites))
 	for _, r := range taken {
 		used = append(used, pad{int(int64(r.Lo - f.start)), int(int64(r.Hi - f.start))})
 	}
-	var probed []pad
+	probed := make([]pad, 0, len(sites))
 	for _, s := range sites {
 		off := int(s.Addr - f.start)
 		probed = append(probed, pad{off, f.insts[f.index(s.Addr)].end()})
@@ -195,7 +195,7 @@ func (t *try) limits(sites []Site) {
 
 // refusal returns why instructions can't run anywhere else, however near; "" if they can.
 func refusal(code []byte, at uint64) string {
-	if plain(code) {
+	if insn.SameBytes(code) == len(code) {
 		return ""
 	}
 	_, err := insn.RelocateWindow(code, at, at, insn.Options{})
@@ -203,17 +203,4 @@ func refusal(code []byte, at uint64) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// plain reports whether code consists of instructions whose copies are the same bytes, wherever
-// they lie.
-func plain(code []byte) bool {
-	for len(code) > 0 {
-		i, err := insn.Decode(code)
-		if err != nil || i.Flags.Any(insn.RelBranch|insn.RIPRel|insn.Call) || i.Refusal() != "" {
-			return false
-		}
-		code = code[i.Len:]
-	}
-	return true
 }

@@ -47,9 +47,10 @@ func (o *planner) dropConflicting(patches []*Patch, ws, rest []Request) ([]*Patc
 
 // taken lists the bytes near a function that a new jump may not have: those of armed patches, of patches
 // that were planned before, of other probes' places, and of the program's restartable sequences.
+// The list is valid until the next call.
 func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex[*Patch]) []plan.Range {
 	lo, hi := f.Start-256, f.Start+symbols.Addr(f.Size)+256
-	out := o.ground.Stands.Taken(lo, hi)
+	out := append(o.near[:0], o.ground.Stands.Taken(lo, hi)...)
 	// Places of probes that are not planned yet. Each entry needs room for a jump.
 	own := plan.Range{Lo: uint64(f.Start), Hi: uint64(f.Start) + uint64(f.Size)}
 	i := sort.Search(len(o.wanted), func(i int) bool { return o.wanted[i].Lo >= uint64(lo) })
@@ -66,6 +67,20 @@ func (o *planner) taken(f *assess.Function, m *symbols.Module, planned PageIndex
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	o.near = out
+	return joined(out)
+}
+
+// joined joins ranges that overlap or lie beside each other, in place. They are in order of their start.
+func joined(list []plan.Range) []plan.Range {
+	out := list[:0]
+	for _, r := range list {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+		} else {
+			out = append(out, r)
+		}
+	}
 	return out
 }
 

@@ -91,6 +91,9 @@ func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
 			return s.Base, true
 		}
 		if a > s.At && a < s.At+symbols.Addr(len(s.Code)) {
+			if off := a - s.At; insn.SameOffset(s.Code, int(off)) {
+				return s.CopyAt + off, true
+			}
 			if off, ok := s.Moved().Copy(uint64(a)); ok {
 				return s.CopyAt + symbols.Addr(off), true
 			}

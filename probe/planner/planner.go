@@ -6,6 +6,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/insn"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
 	"kprobe/symbols"
@@ -35,6 +36,8 @@ type planner struct {
 	tally    *Tally
 	prepared map[*assess.Function]preparedFunction
 	texts    []byte // the code of stages (texts.go)
+	mover    insn.Relocator
+	near     []plan.Range // the bytes that taken has listed last
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the

@@ -141,7 +141,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 			c.JmpAddr(next)
 			return nil
 		}
-		m, err := insn.RelocateWindow(code, uint64(st.At), c.Here(), opts)
+		m, err := o.mover.Window(code, uint64(st.At), c.Here(), opts)
 		if err != nil {
 			return err
 		}
