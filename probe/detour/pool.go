@@ -16,7 +16,8 @@ const MaxInstances = 1 << 16
 //	   free instance of that stripe, 0 for none. The first stripe continues with the
 //	   address of shared code (Shared), and what that needs to know: u32
 //	   64 × Stripes - 1, u32 1 << Shift, u32 (Count + 1) << Shift, u32 Shift, u64
-//	   address of the place before instance 1
+//	   address of the place before instance 1. At 24 each stripe has the
+//	   address of the instance that its CPU keeps (kept.go)
 //	   instances, numbered from 1, each of 1 << Shift bytes:
 //	     0  u64 where the call returns to
 //	     8  u64 address of its return address's slot
@@ -41,6 +42,7 @@ type Pool struct {
 	Count   int    // instances: maxactive, 1 to MaxInstances
 	Shift   uint8  // log2 of an instance's size
 	Stripes int    // a power of two
+	Keeps   bool   // each CPU keeps a free instance for itself (kept.go)
 }
 
 const (
@@ -78,6 +80,10 @@ func NewPool(addr uint64, prog *fetch.Program, count int) (Pool, error) {
 	return p, nil
 }
 
+// KeepOn has each of so many CPUs keep a free instance, if the pool has a stripe for each of them, and
+// at least three times as many instances stay for all.
+func (p *Pool) KeepOn(cpus int) { p.Keeps = cpus <= p.Stripes && 4*cpus <= p.Count }
+
 // Size is the pool's size in bytes.
 func (p Pool) Size() int { return p.first() + p.Count<<p.Shift }
 
@@ -85,7 +91,11 @@ func (p Pool) Size() int { return p.first() + p.Count<<p.Shift }
 func (p Pool) Image(s *Shared) []byte {
 	b := make([]byte, p.Size())
 	le := binary.LittleEndian
-	le.PutUint64(b[poolTake:], s.take)
+	take := s.take
+	if p.Keeps {
+		take = s.takeKept
+	}
+	le.PutUint64(b[poolTake:], take)
 	le.PutUint32(b[poolMask:], uint32(stripeSize*p.Stripes-1))
 	le.PutUint32(b[poolSize:], 1<<p.Shift)
 	le.PutUint32(b[poolEnd:], uint32((p.Count+1)<<p.Shift))

@@ -179,13 +179,14 @@ func (r *returning) entry(probe Probe) {
 	b.lead(asm.At(asm.R11, poolTake), link, &probe)
 	b.Jcc(asm.E, plain)
 	b.frame.took()
-	// CX is the instance; from here on DI becomes the offset of the stub.
-	r.capture()
+	r.capture() // keeps CX, the instance
+	b.Mov(asm.W32, asm.DI, asm.CX)
+	b.OpImm(asm.Sub, asm.W32, asm.DI, int32(uint32(r.pool.Addr+uint64(r.pool.offset(1)))))
 	if s := int(r.pool.Shift) - 5; s > 0 { // stubSize is 1 << 5
 		b.ShiftImm(asm.Shr, asm.W32, asm.DI, uint8(s))
 	}
 	b.Lea(asm.AX, asm.Rel(r.stubs))
-	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1, -stubSize))
+	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1, 0))
 	b.Bind(leave)
 	b.Store(asm.W64, b.frame.above(on), asm.AX)
 	b.frame.restore()
@@ -265,10 +266,19 @@ func (r *returning) trampoline(x *builder, probe Probe) uint64 {
 	}
 	x.ending = func(done asm.Label) { x.endBy(done, of, func(s *Shared) uint64 { return s.endInstance }) }
 	if x.hit(&probe, true); !x.ended {
-		x.Load(asm.W64, asm.CX, f.temp(inst))
-		x.Load(asm.W32, asm.DX, f.above(number))
-		x.MovAbs(asm.SI, r.pool.Addr)
-		x.freeInstance(r.pool.Stripes)
+		free := func() {
+			x.Load(asm.W64, asm.CX, f.temp(inst))
+			x.Load(asm.W32, asm.DX, f.above(number))
+			x.MovAbs(asm.SI, r.pool.Addr)
+			x.freeInstance(r.pool.Stripes)
+		}
+		if r.pool.Keeps && x.p.countsInSequences() {
+			x.Load(asm.W64, asm.SI, f.temp(inst))
+			x.OpImm(asm.Sub, asm.W64, asm.SI, instEntry)
+			x.keepInstance(r.pool, free)
+		} else {
+			free()
+		}
 	}
 	f.restore()
 	x.Lea(asm.SP, asm.At(asm.SP, 8))

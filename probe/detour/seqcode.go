@@ -121,6 +121,18 @@ func (b *builder) sequence(flagged uint32, body func(none asm.Mem), took, locked
 // sequenceIn is sequence with the distance of the CPU's area in a register, SI or DX. If that
 // is DX, SI doesn't change, and there are no rings for snapshots.
 func (b *builder) sequenceIn(cpu asm.Reg, flagged uint32, body func(none asm.Mem), took, locked func()) {
+	b.sequenceOf(cpu, flagged, func(none asm.Mem, _ asm.Label) {
+		if cpu == asm.SI {
+			b.writtenHalf(asm.DX)
+		}
+		b.ShiftImm(asm.Shl, asm.W64, cpu, b.p.AreaShift)
+		body(none)
+	}, took, locked)
+}
+
+// sequenceOf is sequenceIn for changes of any memory that is a CPU's own: in body the register has
+// the CPU's number. body may leave the sequence at out, from where the thread goes the locked way.
+func (b *builder) sequenceOf(cpu asm.Reg, flagged uint32, body func(none asm.Mem, out asm.Label), took, locked func()) {
 	aborted, start, end, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	none := asm.At(asm.CX, 0)
 	switch flagged {
@@ -146,11 +158,7 @@ func (b *builder) sequenceIn(cpu asm.Reg, flagged uint32, body func(none asm.Mem
 	b.Load(asm.W32, cpu, b.inArea(rseqCPU))
 	b.OpLoad(asm.Cmp, asm.W32, cpu, none)
 	b.Jcc(asm.AE, out) // a thread that has no area has a negative number there
-	if cpu == asm.SI {
-		b.writtenHalf(asm.DX)
-	}
-	b.ShiftImm(asm.Shl, asm.W64, cpu, b.p.AreaShift)
-	body(none)
+	body(none, out)
 	b.Bind(end)
 	b.later(func() { // at its beginning the hit isn't taken
 		b.Bind(out)

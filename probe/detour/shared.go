@@ -27,6 +27,7 @@ type Shared struct {
 	Faults                   []Fault
 	Asks                     []Ask
 	note, noteGo, find, take uint64
+	takeKept                 uint64
 	noteCommon, noteJump     uint64
 	scan, name, copy         uint64
 	read, readEnd            uint64
@@ -85,7 +86,12 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		s.noteJump = hot()
 		b.noteCommon(true)
 		s.take = hot()
+		take := b.Mark()
 		b.take()
+		if s.takeKept = s.take; p.countsInSequences() {
+			s.takeKept = hot()
+			b.takeKept(take)
+		}
 		s.reserve = hot()
 		b.reserveRoom()
 		s.endCall = hot()
@@ -237,8 +243,7 @@ func (b *builder) aboutTrampoline(look asm.Label) {
 }
 
 // take takes an instance for the call whose slot is at DI, or counts it as missed. R11 is the
-// pool. It returns with the instance in CX, filled except for the entry's values, and in DI its
-// number, from 1, shifted to the distance from the one before the first. Changes AX, DX, SI,
+// pool. It returns with the instance in CX, filled except for the entry's values. Changes AX, DX, SI, DI,
 // R11.
 //
 // It looks at the stripe of the CPU, then at the others. If they have none either, it takes
@@ -276,16 +281,8 @@ func (b *builder) take() {
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.Load(asm.W64, asm.DI, slot)
 	b.Bind(taken)
-	b.Store(asm.W64, from, asm.DX) // a system call changes DX
 	b.ownTID()
-	b.Store(asm.W32, asm.At(asm.CX, instTID), asm.AX)
-	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-	b.Store(asm.W64, asm.At(asm.CX, instReturn), asm.AX)
-	b.behind()
-	b.Store(asm.W64, asm.At(asm.CX, instReal), asm.AX)
-	b.Store(asm.W64, asm.At(asm.CX, instSlot), asm.DI)
-	b.Load(asm.W64, asm.DI, from)
-	b.backWith()
+	b.fill()
 
 	b.Bind(stripe)
 	b.OpImm(asm.Add, asm.W32, asm.SI, stripeSize)

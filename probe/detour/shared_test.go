@@ -95,6 +95,22 @@ func TestUnwindShared(t *testing.T) {
 				return &r.Detour, nil
 			}
 		}},
+		{"the CPU keeps no instance", 40, 0, func(m *machine, _ *Shared) built {
+			pool, err := NewPool(poolAt, prog, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.rseq, pool.Keeps = rseqArea(t), true
+			m.texts = m.common(m.params())
+			copy(m.at(pool.Addr), pool.Image(m.texts))
+			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+				r, err := BuildReturn(base, m.params(), probe, pool, tail)
+				if err != nil {
+					return nil, err
+				}
+				return &r.Detour, nil
+			}
+		}},
 		{"an instance of another stripe", 15, 0, func(m *machine, s *Shared) built {
 			pool, err := NewPool(poolAt, prog, 4)
 			if err != nil {
@@ -128,7 +144,7 @@ func TestUnwindShared(t *testing.T) {
 			m.setCase(0, d.Base, &regs, &fetch.Vector{})
 			inside := 0
 			from := s.Base
-			if m.careful {
+			if m.careful || m.rseq != 0 {
 				s = m.texts
 			}
 			for _, st := range m.step(&Detour{Base: from, Code: make([]byte, d.Base+uint64(len(d.Code))-from)}) {
@@ -197,6 +213,7 @@ func TestSharedCaller(t *testing.T) {
 func TestSharedInterrupted(t *testing.T) {
 	const threads, n, rounds, signals = 4, 100000, 200, 100
 	g := newTarget(t, 4<<20)
+	g.pools = seenPoolAt
 	prog := g.program("r f v=$retval")
 	g.function(func(c *asm.Code, _ asm.Label) { c.Ret() }, g.returns(1, "r f v=$retval", 2, nil))
 	k := g.exits(2, "r f v=$retval", 2, func(c *asm.Code, _ asm.Label, leave leaver) { leave() })

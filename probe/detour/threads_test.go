@@ -18,7 +18,9 @@ const (
 	textAt = 0x2100_4443_2000
 	fileAt = 0x2400_1230_0000
 	poolAt = 0x2700_5551_1000
-	hookAt = 0x1020_0000
+	// seenPoolAt is for pools whose end a test looks at.
+	seenPoolAt = 0x2700_6551_1000
+	hookAt     = 0x1020_0000
 
 	protPrivate = 8
 )
@@ -50,6 +52,7 @@ func newTargetOf(t *testing.T, cpus, rings int) *target {
 	g.add(textAt, 1<<20, protRX)
 	g.add(fileAt, uint64(l.Size), protRW)
 	g.add(poolAt, 1<<20, protRW|protPrivate)
+	g.add(seenPoolAt, 1<<20, protRW)
 	g.add(hookAt, 4096, protRW|protPrivate)
 	g.open()
 	for n := range l.NumRings() {

@@ -518,15 +518,17 @@ func TestHazardTouches(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := BuildReturn(codeAt, p, probe, pool, noTail)
-				if err != nil {
-					refused++
-					continue
+				for _, pool.Keeps = range []bool{false, true} {
+					r, err := BuildReturn(codeAt, p, probe, pool, noTail)
+					if err != nil {
+						refused++
+						continue
+					}
+					d = &r.Detour
+					more = []Push{r.StubPush(1), r.StubPush(10)}
+					check(name("return", text), d, nil, 0, r.Trampoline(1), r.Trampoline(10))
+					more = nil
 				}
-				d = &r.Detour
-				more = []Push{r.StubPush(1), r.StubPush(10)}
-				check(name("return", text), d, nil, 0, r.Trampoline(1), r.Trampoline(10))
-				more = nil
 			}
 		}
 	}
@@ -560,7 +562,7 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		regs uint16
 	}{
 		{"read", s.read, 0}, {"scan", s.scan, si}, {"name", s.name, si | di}, {"copy", s.copy, cx | si | di | r9}, {"reserve", s.reserve, si},
-		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteJump", s.noteJump, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11},
+		{"note", s.note, si | di}, {"noteCommon", s.noteCommon, si | di}, {"noteJump", s.noteJump, si | di}, {"noteGo", s.noteGo, si}, {"find", s.find, cx | si}, {"take", s.take, di | r11}, {"takeKept", s.takeKept, di | r11},
 		{"endCall", s.endCall, cx | di | si}, {"endInstance", s.endInstance, cx | di | si},
 	} {
 		if p.at == 0 {

@@ -180,12 +180,20 @@ func TestUnwindUnreadable(t *testing.T) {
 // A return probe's code shows the registers of the entry, and in the return trampoline
 // those after the return.
 func TestUnwindReturn(t *testing.T) {
+	t.Run("text", func(t *testing.T) { unwindReturn(t, "r f v=$retval a=$arg1 s=+0($arg2):string", 0) })
+	t.Run("kept", func(t *testing.T) { unwindReturn(t, "r f", rseqArea(t)) })
+}
+
+func unwindReturn(t *testing.T, def string, rseq int32) {
+	t.Helper()
 	m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
-	prog := must(t, "r f v=$retval a=$arg1 s=+0($arg2):string")
+	m.rseq = rseq
+	prog := must(t, def)
 	pool, err := NewPool(poolAt, prog, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
+	pool.Keeps = rseq != 0
 	copy(m.at(poolAt), pool.Image(m.common(m.params())))
 	var r *Return
 	d, err := m.place(func(base uint64, _ func(*asm.Code) error) (*Detour, error) {

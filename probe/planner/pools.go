@@ -59,6 +59,9 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		c.ByTrampolines = f
 		laid = append(laid, func(at uint64) (err error) {
 			f.Pool, err = detour.NewPool(at+off, p.Program, n)
+			if o.manyCounted && o.countable(p) {
+				f.Pool.KeepOn(int(o.ground.Params.CPUMask) + 1)
+			}
 			return err
 		})
 		return err
