@@ -218,8 +218,24 @@ func deletedUpTo(t *testing.T, pid int, m *symbols.Mapping, nth int) (made int, 
 	}
 	defer tr.Close()
 	n := failing(tr, nth, nth >= 0)
-	_, err = area.RecoverWith(t.Context(), tr, []int{pid}, map[symbols.Addr]bool{m.Start: true})
+	_, err = area.RecoverWith(t.Context(), tr, []int{pid}, &area.Chosen{Files: map[symbols.Addr]bool{m.Start: true}})
 	return *n, err
+}
+
+// tellsJumps checks that other kprobes are told of the jumps that the text has. A breakpoint's byte may as well be
+// the guard of a jump before it.
+func tellsJumps(t *testing.T, pid int) {
+	t.Helper()
+	l := openedLive(t, pid)
+	for _, p := range l.Probes() {
+		var b [1]byte
+		if _, err := l.mem.ReadAt(b[:], int64(p.Addr)); err != nil {
+			t.Error(err)
+		}
+		if (b[0] == 0xe9 || b[0] == area.JmpRel8) && !p.Optimized {
+			t.Errorf("%s at %v is a jump and told to be a breakpoint", p.Event, p.Addr)
+		}
+	}
 }
 
 // TestChangeFails has each request fail by which probes come and go while the program
@@ -246,6 +262,7 @@ func TestChangeFails(t *testing.T) {
 		_ = change()
 		over := *made <= nth
 		failing(l.s.engine.Tracer, -1, false)
+		tellsJumps(t, sub.pid())
 		for _, ev := range l.s.Events() {
 			if ev.Name != "in" && ev.Name != "two" {
 				if err := l.s.Remove(t.Context(), ev); err != nil {

@@ -26,7 +26,10 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 	if err != nil {
 		return err
 	}
-	err = s.Arm(ctx, defs)
+	// The definitions were looked at before. Nobody else gets the number while this process is traced.
+	if err = l.same(); err == nil {
+		err = s.Arm(ctx, defs)
+	}
 	if err == nil {
 		err = s.engine.Tracer.Do(func() error { return s.engine.WouldLeaveOut() })
 	}
@@ -62,7 +65,7 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 		}
 	}
 	if len(whole) > 0 {
-		if _, err := area.RecoverAll(ctx, []int{l.PID}, whole); err != nil {
+		if _, err := area.RecoverAll(ctx, []int{l.PID}, &area.Chosen{Start: l.start, Files: whole}); err != nil {
 			return err
 		}
 	}

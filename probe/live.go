@@ -33,6 +33,7 @@ type Live struct {
 	Detached bool
 
 	mem   *os.File // its memory
+	start uint64   // when it began: another process may get its number
 	base  symbols.Addr
 	snap  *ring.Snapshot
 	sites []ring.Site
@@ -102,12 +103,17 @@ func findLive(pid int) (*Live, error) {
 }
 
 func openLive(pid int, base symbols.Addr) (*Live, error) {
+	start := procfs.StartTime(pid)
 	mem, err := memory.OpenProcess(pid)
 	if err != nil {
 		return nil, err
 	}
-	l := &Live{PID: pid, mem: mem, base: base}
-	if err := l.refresh(); err != nil {
+	l := &Live{PID: pid, mem: mem, start: start, base: base}
+	err = l.refresh()
+	if gone := l.same(); gone != nil {
+		err = gone
+	}
+	if err != nil {
 		mem.Close()
 		return nil, err
 	}
@@ -175,10 +181,21 @@ func (l *Live) Refresh() error {
 	return err
 }
 
+// same is symbols.ErrGone if the process has ended. Another one may have its number then.
+func (l *Live) same() error {
+	if l.start == 0 || procfs.StartTime(l.PID) != l.start {
+		return symbols.ErrGone
+	}
+	return nil
+}
+
 // findMore opens the memory files of probes that were left alone since the process was looked
 // at last.
 func (l *Live) findMore() error {
 	maps, err := symbols.ReadMaps(l.PID)
+	if err == nil {
+		err = l.same()
+	}
 	if err != nil {
 		return err
 	}
@@ -189,6 +206,9 @@ func (l *Live) findMore() error {
 		}
 		x, err := openLive(l.PID, m.Start)
 		switch {
+		case err == nil && x.start != l.start:
+			x.Close()
+			return symbols.ErrGone
 		case err != nil: // it is somebody's who is still arming, or taken out, or nobody's
 		case x.Detached:
 			l.more = append(l.more, x)
@@ -233,8 +253,8 @@ func (l *Live) refresh() error {
 // ended says what a failed read of the memory file means. If the mapping is gone, a read fails
 // with EIO. The memory of a process that has ended reads as empty.
 func (l *Live) ended(err error) error {
-	if procfs.StartTime(l.PID) == 0 {
-		return symbols.ErrGone
+	if gone := l.same(); gone != nil {
+		return gone
 	}
 	maps, merr := symbols.ReadMaps(l.PID)
 	if merr != nil {
@@ -390,5 +410,12 @@ func (l *Live) enable(names []string, match func(group, event string) bool, on b
 
 // Space returns the symbols of the process's addresses.
 func (l *Live) Space() (*symbols.Space, error) {
-	return symbols.OpenProcess(l.PID, memory.Whole{Mem: l.mem})
+	s, err := symbols.OpenProcess(l.PID, memory.Whole{Mem: l.mem})
+	if err == nil {
+		err = l.same()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }

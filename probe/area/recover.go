@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
@@ -25,9 +26,18 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return RecoverAll(ctx, pids, nil)
 }
 
+// Chosen are memory files of a process that are removed although their probes were left alone.
+type Chosen struct {
+	Start uint64                // when the process began (procfs.StartTime): another may have got its number since; 0: any
+	Files map[symbols.Addr]bool // by where they are mapped
+}
+
+// has reports whether the memory file that is mapped at an address is chosen. Nothing is, of a nil Chosen.
+func (c *Chosen) has(at symbols.Addr) bool { return c != nil && c.Files[at] }
+
 // RecoverAll is Recover, but also removes probes that were left alone, of the memory files that
 // also names.
-func RecoverAll(ctx context.Context, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
+func RecoverAll(ctx context.Context, pids []int, also *Chosen) (recovered []int, err error) {
 	tr, err := tracee.New()
 	if err != nil {
 		return nil, err
@@ -37,7 +47,7 @@ func RecoverAll(ctx context.Context, pids []int, also map[symbols.Addr]bool) (re
 }
 
 // RecoverWith is RecoverAll with a tracer that does nothing else.
-func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also map[symbols.Addr]bool) (recovered []int, err error) {
+func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chosen) (recovered []int, err error) {
 	if err := tr.Handle(passing{}); err != nil {
 		return nil, err
 	}
@@ -82,7 +92,7 @@ func mapped(pid int) []ring.Map {
 
 // recoverOne recovers a process. known lists mappings that may be there in addition to those in
 // its memory file. Of memory files that were left alone it removes those in also.
-func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
+func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also *Chosen) (found bool, err error) {
 	found, err = recoverFiles(ctx, tr, pid, known, also)
 	if err != nil {
 		return found, err
@@ -97,13 +107,16 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 }
 
 // recoverFiles is recoverOne for what memory files list.
-func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also map[symbols.Addr]bool) (found bool, err error) {
+func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also *Chosen) (found bool, err error) {
 	files, err := FindMemfiles(pid)
 	if err != nil {
 		return false, err
 	}
 	for _, m := range files {
-		if !also[m.Start] && leftAlone(pid, m) {
+		start := uint64(0)
+		if also.has(m.Start) {
+			start = also.Start
+		} else if leftAlone(pid, m) {
 			continue
 		}
 		if by := livesFor(pid, m); by != 0 {
@@ -114,15 +127,15 @@ func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
 		found = true
-		if err := recoverFile(ctx, tr, pid, m, known); err != nil {
+		if err := recoverFile(ctx, tr, pid, start, m, known); err != nil {
 			return true, err
 		}
 	}
 	return found, nil
 }
 
-// recoverFile removes what a memory file lists.
-func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping, known []ring.Map) error {
+// recoverFile removes what a memory file lists, unless start isn't 0 and the process began at another time.
+func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *symbols.Mapping, known []ring.Map) error {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
 		return err
@@ -130,8 +143,9 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Map
 	var a *Area
 	gone := false
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-		// The killed kprobe may have been about to unmap it, as the last there was.
-		if gone = !hasFile(pid, m); gone {
+		// The killed kprobe may have been about to unmap it, as the last there was. No other process
+		// gets the number while this one is traced.
+		if gone = start != 0 && procfs.StartTime(pid) != start || !hasFile(pid, m); gone {
 			return nil
 		}
 		if a, err = Open(p, m, known); err != nil || a == nil {

@@ -48,6 +48,7 @@ func Open(pid int) (*Recorder, error) {
 }
 
 func open(pid int) (r *Recorder, err error) {
+	start := procfs.StartTime(pid)
 	files, err := area.FindMemfiles(pid)
 	if err != nil {
 		return nil, err
@@ -85,6 +86,9 @@ func open(pid int) (r *Recorder, err error) {
 	}
 	for _, f := range r.set {
 		f.Name(space)
+	}
+	if start == 0 || procfs.StartTime(pid) != start {
+		return nil, symbols.ErrGone // what was read by its number may be another process's
 	}
 	return r, nil
 }
