@@ -123,7 +123,8 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 	x.entered = true
 	for _, p := range x.patches {
 		if err := tg.Enter(p); err != nil {
-			return errors.Join(err, tg.unenter(x))
+			tg.unenter(x)
+			return err
 		}
 	}
 	if many {
@@ -137,13 +138,18 @@ func (tg *Target) writeText(ctx context.Context, x *exchanged) error {
 	}
 	err := tg.stoppedBetweenCalls(ctx, x.calls, func(stopped []*tracee.Thread) error {
 		if err := errors.Join(tg.lateUnder(x.out.patches), tg.lateUnder(x.patches)); err != nil {
-			return errors.Join(err, tg.unenter(x))
+			tg.unenter(x)
+			return err
 		}
 		if err := tg.RestorePatches(x.out.patches, stopped); err != nil {
-			return errors.Join(err, tg.putBack(x, stopped), tg.unenter(x))
+			err = errors.Join(err, tg.putBack(x, stopped))
+			tg.unenter(x)
+			return err
 		}
 		if err := tg.RestoreSites(x.gone); err != nil {
-			return errors.Join(err, tg.putBack(x, stopped), tg.unenter(x))
+			err = errors.Join(err, tg.putBack(x, stopped))
+			tg.unenter(x)
+			return err
 		}
 		for _, st := range x.gone {
 			delete(tg.Sites, st.Addr)
@@ -213,12 +219,17 @@ func (tg *Target) take(x *exchanged) {
 	}
 }
 
-// unenter removes the new patches, which were not written, from the journal. Guard addresses that
-// they have in common with the outgoing patches belong to the outgoing ones again.
-func (tg *Target) unenter(x *exchanged) error {
-	err := tg.RestorePatches(x.patches, nil) // none is armed
+// unenter removes the new patches, of which nothing was written, from the journal. Guard addresses
+// that they have in common with the outgoing patches belong to the outgoing ones again. What is noted of
+// their probes stays: the outgoing patches may serve these probes.
+func (tg *Target) unenter(x *exchanged) {
+	tg.unnoteEntries(x.patches)
+	for _, p := range x.patches {
+		for q := p; q != nil; q = q.island {
+			tg.forgetEntries(q)
+		}
+	}
 	tg.guard(x.out.patches)
-	return err
 }
 
 // guard enters the guards of patches, so that threads that trap there continue in these patches.
