@@ -46,6 +46,38 @@ func TestHazardP45Rules(t *testing.T) {
 	}
 }
 
+// TestHazardP45RulesCaught leaves probes in a program that lives on by its handlers of faults, and that then sets
+// seccomp rules which kill it for all but what it calls itself: rt_sigreturn, but not rt_sigprocmask. Its faults,
+// which go through a fallback handler, reach its handlers as before.
+func TestHazardP45RulesCaught(t *testing.T) {
+	for name, flags := range map[string][]string{"dynamic": {"-O2"}, "static": {"-O2", "-static"}} {
+		t.Run(name, func(t *testing.T) {
+			sub := startSubject(t, fixture.Build(t, "hazard_caught.c", flags...))
+			leaveIn(t, sub.pid(), Options{Detach: true}, "p:late/load work n=$arg1:u64 m=+0($stack):u64", "r:late/divide work2 v=$retval:u64")
+			n := 0
+			faults := func() {
+				t.Helper()
+				for range 5 {
+					for _, what := range []string{"load", "divide"} {
+						n++
+						fmt.Fprintln(sub.in, what)
+						sub.expect(fmt.Sprint("caught ", n))
+					}
+				}
+			}
+			faults()
+			fmt.Fprintln(sub.in, "only")
+			sub.expect("set")
+			faults()
+			sub.in.Close()
+			_ = sub.cmd.Wait() // the status tells
+			if status := sub.cmd.ProcessState; status.ExitCode() != 7 {
+				t.Errorf("the program ended with %v, want 7", status)
+			}
+		})
+	}
+}
+
 // TestHazardP45RulesStorm has threads ask the kernel all the time while another sets rules for all of
 // them, which kill for that: none is caught between its last look and its question.
 func TestHazardP45RulesStorm(t *testing.T) {

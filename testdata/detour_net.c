@@ -59,7 +59,7 @@ static void loop(int n) {
 }
 
 extern char trap_here[], load_here[], after_load[], ill_here[], after_ill[], promised[], copy_load[], copy_div[], after_copy[];
-static int copying;
+static int copying, ignoring;
 static char stack[1 << 16];
 static volatile int entered;
 static void handler(int sig, siginfo_t *si, void *arg) {
@@ -72,6 +72,10 @@ static void handler(int sig, siginfo_t *si, void *arg) {
     const char *name = at == trap_here + 1 ? "trap" : at == load_here ? "load" : at == ill_here ? "ill" : "else";
     printf("handler %d code %d at %s blocked", sig, si->si_code, name);
     for (int i = 1; i < 32; i++) if (sigismember(&m, i) == 1) printf(" %d", i);
+    unsigned mxcsr;
+    unsigned short cw;
+    asm volatile("stmxcsr %0; fnstcw %1" : "=m"(mxcsr), "=m"(cw));
+    printf(" mxcsr %x cw %x", mxcsr, cw);
     printf(" alt %d frames %d addr %d value %d\n", &here >= stack && &here < stack + sizeof stack,
            copying || backtrace(frames, 8) >= 3, // a case may ask for a stack pointer that no call frame information is true of
            si->si_code > 0 ? (int)((uintptr_t)si->si_addr & 0xfff) : si->si_pid == getpid(), si->si_code == SI_QUEUE ? si->si_value.sival_int : 0);
@@ -86,6 +90,9 @@ static void handler(int sig, siginfo_t *si, void *arg) {
 }
 
 static void event(const char *c, char *site) {
+    unsigned mxcsr = 0xff80; // the thread's own state, not a handler's
+    unsigned short cw = 0x027f;
+    asm volatile("ldmxcsr %0; fldcw %1; fld1" : : "m"(mxcsr), "m"(cw));
     if (!strcmp(c, "int3")) asm volatile(".globl trap_here\ntrap_here: int3");
     if (!strcmp(c, "int3cd")) asm volatile(".byte 0xcd, 3");
     if (!strcmp(c, "load")) asm volatile(".globl load_here, after_load\nload_here: movl (%0), %%eax\nafter_load:" ::"r"(0x123L) : "rax");
@@ -112,6 +119,13 @@ static void event(const char *c, char *site) {
                      ".globl copy_load, after_copy; 3: copy_load: movl (%%rax), %%eax\n after_copy: movq %%r12, %%rsp"
                      :: "a"(0x123L), "d"(0), "c"(site) : "rsi", "rdi", "rbx", "r12", "memory", "cc");
     }
+    if (!strcmp(c, "suspend") && !ignoring) { // the handler's mask is that of the call, not the frame's
+        sigset_t s, none;
+        sigemptyset(&none), sigemptyset(&s), sigaddset(&s, SIGTRAP), sigaddset(&s, SIGUSR2), sigprocmask(SIG_BLOCK, &s, 0);
+        raise(SIGTRAP);
+        sigsuspend(&none);
+        sigprocmask(SIG_UNBLOCK, &s, 0);
+    }
     if (!strcmp(c, "blocked")) {
         sigset_t s;
         sigemptyset(&s), sigaddset(&s, SIGTRAP), sigprocmask(SIG_BLOCK, &s, 0);
@@ -137,7 +151,7 @@ int main(int argc, char **argv) {
     backtrace(warm, 4); // loads libgcc_s now
     stack_t alt = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
-    if (strstr(how, "ign")) sa.sa_handler = SIG_IGN;
+    if (strstr(how, "ign")) sa.sa_handler = SIG_IGN, ignoring = 1;
     if (strstr(how, "dfl")) sa.sa_handler = SIG_DFL;
     if (strstr(how, "alt")) sigaltstack(&alt, 0), sa.sa_flags |= SA_ONSTACK;
     if (strstr(how, "nodefer")) sa.sa_flags |= SA_NODEFER;

@@ -38,12 +38,17 @@ const (
 	ucRAX  = 40 + 13*8
 	ucRSP  = 40 + 15*8
 	ucRIP  = 40 + 16*8
+
+	ucStack = 16       // ss_sp; ss_size is 16 bytes on
+	ucMask  = 40 + 256 // behind struct sigcontext
+	ucSize  = ucMask + 8
 )
 
 // System calls and constants of Linux x86-64.
 const (
 	sysRtSigaction      = 13
 	sysRtSigprocmask    = 14
+	sysRtSigreturn      = 15
 	sysGetpid           = 39
 	sysGettid           = 186
 	sysRtTgsigqueueinfo = 297
@@ -59,6 +64,10 @@ const (
 	saRestart  = 0x10000000
 	saNodefer  = 0x40000000
 	saReset    = 0x80000000
+
+	userCS     = 0x33 // the kernel's selectors for 64-bit code and its data
+	userDS     = 0x2b
+	badSSFlags = 3 // SS_ONSTACK and SS_DISABLE
 )
 
 // Fallback makes the fallback handler for the address base: a position-dependent block of code
@@ -96,11 +105,11 @@ const (
 // its action.
 //
 // The handler uses at most 64 bytes of stack, no vector register, no lock, and no memory except
-// the data. It may be interrupted by and entered from anything, on any thread. It makes a
-// system call only for signals that aren't kprobe's.
+// the data. It may be interrupted by and entered from anything, on any thread. Only for signals
+// that aren't kprobe's it makes a system call, and may use 304 bytes of stack (returnWithMask).
 func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	n := fallback{Code: asm.New(base)}
-	n.chain, n.copied, n.zeros = n.NewLabel(), n.NewLabel(), n.NewLabel()
+	n.chain, n.copied = n.NewLabel(), n.NewLabel()
 	var l FallbackLabels
 	l.Handler = n.Here()
 	n.lookup(p.Data)
@@ -112,9 +121,6 @@ func Fallback(base uint64, p FallbackParams) ([]byte, FallbackLabels) {
 	// libgcc and gdb know a signal frame by these very bytes:
 	// mov rax, 15; syscall (rt_sigreturn)
 	n.Raw(0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05)
-	n.Align(8, 0xcc)
-	n.Bind(n.zeros)
-	n.Raw(make([]byte, actionSize)...)
 	l.End = n.Here()
 	b, err := n.Bytes()
 	if err != nil {
@@ -129,7 +135,6 @@ type fallback struct {
 	*asm.Code
 	chain  asm.Label // the signal is the program's
 	copied asm.Label // the signal is the program's, but was raised in a copy
-	zeros  asm.Label // an action of zeros
 	looks  [3][2]uint64
 }
 

@@ -31,7 +31,7 @@ func (n *fallback) foreign() {
 
 // byDefault makes the thread take the signal, with its default action, as soon as the handler has returned.
 // Until then the signal is blocked, so that a core dump shows the interrupted context instead of the
-// handler.
+// handler. r8 = data.
 func (n *fallback) byDefault() {
 	done := n.NewLabel()
 	n.Push(asm.DX)
@@ -43,7 +43,7 @@ func (n *fallback) byDefault() {
 
 	n.MovImm(asm.AX, sysRtSigaction)
 	n.Load(asm.W32, asm.DI, asm.At(asm.SP, 0))
-	n.Lea(asm.SI, asm.Rel(n.zeros))
+	n.Lea(asm.SI, asm.At(asm.R8, fallbackActions)) // that of no signal: zeros
 	n.Op(asm.Xor, asm.W32, asm.DX, asm.DX)
 	n.MovImm(asm.R10, 8)
 	n.Syscall()
@@ -75,8 +75,25 @@ func (n *fallback) byDefault() {
 }
 
 // toHandler enters the program's handler as the kernel would have done. r9 = the action, r11 = its handler.
+//
+// The handler's mask is set by rt_sigreturn, with a frame of the fallback handler's own that leads on here:
+// seccomp rules that the program has set since may forbid rt_sigprocmask, but a program with signal handlers
+// allows rt_sigreturn. Three cases have rt_sigprocmask: a shadow stack, which rt_sigreturn would want a token on;
+// a signal that was sent, because a call that waits with another mask (sigsuspend) may have been interrupted,
+// and then the frame's mask isn't the thread's; and an alternate stack without room for such a frame.
 func (n *fallback) toHandler() {
-	nodefer, unmasked, enter := n.NewLabel(), n.NewLabel(), n.NewLabel()
+	nodefer, enter, call, returns := n.NewLabel(), n.NewLabel(), n.NewLabel(), n.NewLabel()
+	// Return by the program's own restorer, by which unwinders recognise the frame. With a shadow
+	// stack, return by kprobe's, because the shadow stack has its address.
+	n.Op(asm.Xor, asm.W32, asm.R10, asm.R10)
+	n.Rdssp(asm.R10)
+	n.Test(asm.W64, asm.R10, asm.R10)
+	n.JccShort(asm.NE, returns)
+	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saRestorer)
+	n.JccShort(asm.E, returns)
+	n.Load(asm.W64, asm.CX, asm.At(asm.R9, actionRestorer))
+	n.Store(asm.W64, asm.At(asm.SP, 0), asm.CX)
+	n.Bind(returns)
 	n.Load(asm.W64, asm.R8, asm.At(asm.R9, actionMask))
 	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saNodefer)
 	n.JccShort(asm.NE, nodefer)
@@ -84,7 +101,13 @@ func (n *fallback) toHandler() {
 	n.Bts(asm.W64, asm.R8, asm.CX)
 	n.Bind(nodefer)
 	n.Test(asm.W64, asm.R8, asm.R8)
-	n.JccShort(asm.E, unmasked)
+	n.Jcc(asm.E, enter)
+	n.Test(asm.W64, asm.R10, asm.R10)
+	n.JccShort(asm.NE, call)
+	n.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.SI, siCode), 0)
+	n.JccShort(asm.LE, call)
+	n.returnWithMask(enter, call)
+	n.Bind(call)
 	for _, r := range []asm.Reg{asm.DX, asm.SI, asm.DI, asm.R11, asm.R8} {
 		n.Push(r)
 	}
@@ -92,20 +115,56 @@ func (n *fallback) toHandler() {
 	for _, r := range []asm.Reg{asm.R8, asm.R11, asm.DI, asm.SI, asm.DX} {
 		n.Pop(r)
 	}
-	n.Bind(unmasked)
-	// Return by the program's own restorer, by which unwinders recognise the frame. With a shadow
-	// stack, return by kprobe's, because the shadow stack has its address.
-	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
-	n.Rdssp(asm.AX)
-	n.Test(asm.W64, asm.AX, asm.AX)
-	n.JccShort(asm.NE, enter)
-	n.TestMemImm(asm.W32, asm.At(asm.R9, actionFlags), saRestorer)
-	n.JccShort(asm.E, enter)
-	n.Load(asm.W64, asm.CX, asm.At(asm.R9, actionRestorer))
-	n.Store(asm.W64, asm.At(asm.SP, 0), asm.CX)
 	n.Bind(enter)
 	n.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	n.JmpRegNoTrack(asm.R11)
+}
+
+// frameRoom is what an alternate stack must have left for returnWithMask, in bytes: the frame, and as much again
+// for what may interrupt it.
+const frameRoom = 2 * ucSize
+
+// returnWithMask continues at next with the signals in r8 blocked too, and all registers as they are except rax,
+// rcx, r8 and r10; or at call if the alternate stack has no room. It pushes a struct ucontext, last word
+// first, and has rt_sigreturn restore it. The kernel doesn't read the struct siginfo behind it. Without
+// floating-point state in the frame the kernel sets the state in which handlers begin (arch/x86/kernel/fpu/signal.c,
+// fpu__restore_sig). It ignores an alternate stack with invalid flags, so that of the thread stays
+// (kernel/signal.c, restore_altstack).
+func (n *fallback) returnWithMask(next, call asm.Label) {
+	fits := n.NewLabel()
+	n.Mov(asm.W64, asm.AX, asm.SP)
+	n.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.DX, ucStack))
+	n.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.DX, ucStack+16))
+	n.JccShort(asm.AE, fits) // not on it
+	n.OpImm(asm.Cmp, asm.W32, asm.AX, frameRoom)
+	n.JccShort(asm.B, call)
+	n.Bind(fits)
+	n.Mov(asm.W64, asm.CX, asm.SP)
+	n.OpLoad(asm.Or, asm.W64, asm.R8, asm.At(asm.DX, ucMask))
+	n.Push(asm.R8)
+	n.OpImm(asm.Sub, asm.W64, asm.SP, 8*8) // reserved
+	n.PushImm(0)                           // fpstate
+	n.OpImm(asm.Sub, asm.W64, asm.SP, 4*8) // err, trapno, oldmask, cr2
+	n.PushImm(userCS)                      // cs, gs, fs, ss, 16 bits each
+	n.StoreImm(asm.W8, asm.At(asm.SP, 6), userDS)
+	n.Pushf()
+	n.OpMemImm(asm.And, asm.W8, asm.At(asm.SP, 1), ^1) // TF, if a tracer steps the thread
+	n.Lea(asm.AX, asm.Rel(next))
+	n.Push(asm.AX)
+	n.Push(asm.CX)
+	for _, r := range []asm.Reg{
+		asm.CX, asm.AX, asm.DX, asm.BX, asm.BP, asm.SI, asm.DI,
+		asm.R15, asm.R14, asm.R13, asm.R12, asm.R11, asm.R10, asm.R9, asm.R8,
+	} {
+		n.Push(r)
+	}
+	n.Push(asm.AX)        // ss_size
+	n.PushImm(badSSFlags) // ss_flags
+	n.Push(asm.AX)        // ss_sp
+	n.Push(asm.AX)        // uc_link
+	n.PushImm(0)          // uc_flags
+	n.MovImm(asm.AX, sysRtSigreturn)
+	n.Syscall()
 }
 
 // pushSignalBit pushes the set of the one signal in edi.
