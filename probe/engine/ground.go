@@ -12,7 +12,7 @@ import (
 // ground is what the planner knows of the target. The patches in out give way for the planned change.
 func (tg *Target) ground(out *outgoing) *planner.Ground {
 	g := &planner.Ground{
-		Text: tg.text, Stands: &standing{tg.Sites, tg.Patches.pages, out}, Code: tg.funcs, Around: tg.around,
+		Text: tg.text, Stands: &standing{tg.Sites, tg.Patches.pages, out, tg.leftIn}, Code: tg.funcs, Around: tg.around,
 		Exits: tg.exitFinder(), Golang: &tg.Engine.golang, Params: tg.Params,
 		File: tg.Area.File.Base, Shared: tg.newestShared(), Tallies: tg.Area.Tallies,
 		Breakpoints: tg.Engine.Opts.NoOptimize, ShadowStack: tg.shadowStack, Stacks: tg.Engine.recordsStacks(),
@@ -41,6 +41,7 @@ type standing struct {
 	sites map[symbols.Addr]*Site
 	jumps planner.PageIndex[*Patch]
 	out   *outgoing
+	left  func(lo, hi symbols.Addr) []plan.Range // of detached probes
 }
 
 // Breakpoint returns the length of the instruction with a breakpoint at an address; ok is false if
@@ -53,8 +54,8 @@ func (s *standing) Breakpoint(a symbols.Addr) (length int, ok bool) {
 	return st.Length, true
 }
 
-// Taken lists the instructions in [lo, hi) that have breakpoints, and all bytes of the jumps that
-// have a byte there.
+// Taken lists the instructions in [lo, hi) that have breakpoints, all bytes of the jumps that have a byte there, and
+// those there that belong to detached probes.
 func (s *standing) Taken(lo, hi symbols.Addr) (out []plan.Range) {
 	for a := lo; a < hi && len(s.sites) > 0; a++ {
 		if n, ok := s.Breakpoint(a); ok {
@@ -66,5 +67,5 @@ func (s *standing) Taken(lo, hi symbols.Addr) (out []plan.Range) {
 			out = slices.AppendSeq(out, p.Plan.Owns())
 		}
 	}
-	return out
+	return append(out, s.left(lo, hi)...)
 }

@@ -24,7 +24,7 @@ func TestStanding(t *testing.T) {
 		{name: "nothing stays", site: true, jumped: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := standing{map[symbols.Addr]*Site{st.Addr: st}, planner.PageIndex[*Patch]{}, newOutgoing()}
+			s := standing{map[symbols.Addr]*Site{st.Addr: st}, planner.PageIndex[*Patch]{}, newOutgoing(), func(_, _ symbols.Addr) []plan.Range { return nil }}
 			s.jumps.Add(jump)
 			if tt.site {
 				s.out.addSite(st)

@@ -1,43 +1,77 @@
 package engine
 
 import (
-	"slices"
+	"iter"
 
 	"kprobe/internal/untrusted"
 	"kprobe/probe/memory"
+	"kprobe/probe/plan"
+	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
-// leftSites are the bytes of a process that are changed by probes that were left in it. They are
-// read at the first question, and kept.
+// leftSites are the bytes of a process that belong to probes that were left in it: what they have changed, and what
+// their jumps depend on, changed or not (plan.Patch.Owns). They are read at the first question, and kept.
 type leftSites struct {
 	looked bool
-	list   []ring.Site
+	pages  planner.PageIndex[*leftSite]
 }
 
-// at reports whether any of size bytes at a are among them.
-func (s *leftSites) at(pid int, a symbols.Addr, size int) bool {
-	if !s.looked {
-		s.looked = true
-		maps, err := symbols.ReadMaps(pid)
-		if err != nil {
-			return false
-		}
-		for _, m := range maps {
-			if !memory.IsFile(pid, &m) {
-				continue
-			}
-			list, err := untrusted.Within(func() ([]ring.Site, error) { return sitesLeft(pid, m.Start) })
-			if err != nil {
-				continue // the mapping is no valid memory file
-			}
-			s.list = append(s.list, list...)
+// leftSite is a change of the text by probes that were left.
+type leftSite struct{ ring.Site }
+
+// Owns yields the ranges of text that belong to the change.
+func (s *leftSite) Owns() iter.Seq[plan.Range] {
+	return func(yield func(plan.Range) bool) {
+		if yield(plan.Range{Lo: s.Addr, Hi: s.Addr + uint64(len(s.After))}) && s.Hi > s.Lo {
+			yield(plan.Range{Lo: s.Lo, Hi: s.Hi})
 		}
 	}
-	return slices.ContainsFunc(s.list, func(t ring.Site) bool {
-		return t.Addr < uint64(a)+uint64(size) && uint64(a) < t.Addr+uint64(len(t.After))
-	})
+}
+
+// leftIn lists the bytes in [lo, hi) that belong to detached probes.
+func (tg *Target) leftIn(lo, hi symbols.Addr) []plan.Range { return tg.left.in(tg.Proc.PID(), lo, hi) }
+
+// in lists those that have a byte in [lo, hi).
+func (s *leftSites) in(pid int, lo, hi symbols.Addr) (out []plan.Range) {
+	if s.look(pid); len(s.pages) == 0 {
+		return nil
+	}
+	for _, x := range s.pages.Near(uint64(lo), uint64(hi)) {
+		for r := range x.Owns() {
+			if r.Lo < uint64(hi) && uint64(lo) < r.Hi {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+func (s *leftSites) look(pid int) {
+	if s.looked {
+		return
+	}
+	s.looked = true
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return
+	}
+	for _, m := range maps {
+		if !memory.IsFile(pid, &m) {
+			continue
+		}
+		list, err := untrusted.Within(func() ([]ring.Site, error) { return sitesLeft(pid, m.Start) })
+		if err != nil {
+			continue // the mapping is no valid memory file
+		}
+		for _, x := range list {
+			if s.pages == nil {
+				s.pages = planner.PageIndex[*leftSite]{}
+			}
+			s.pages.Add(&leftSite{x})
+		}
+	}
 }
 
 // sitesLeft lists the bytes that are changed by the detached probes of the memory file at base; none

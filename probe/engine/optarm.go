@@ -71,7 +71,7 @@ func (tg *Target) Enter(p *Patch) error {
 		}
 	}
 	for i, w := range p.Plan.Writes {
-		n, err := tg.Area.Journal.Change(w, p.Before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic))
+		n, err := tg.Area.Journal.Change(w, p.Before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic), p.Plan.Own())
 		if err != nil {
 			return err
 		}

@@ -44,8 +44,12 @@ func (tg *Target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
 var errForeign = errors.New("the memory is not what the file holds: something else has patched it")
 
 // pristine compares the process's memory at a with want, the file's bytes. kprobe's own patches count
-// as original bytes. The error says who may have changed the memory.
+// as original bytes. The error says who may have changed the memory. Bytes that detached probes need are theirs, also
+// where they are original: they may be part of a jump.
 func (tg *Target) pristine(a symbols.Addr, want []byte) error {
+	if len(tg.leftIn(a, a+symbols.Addr(len(want)))) > 0 {
+		return fmt.Errorf("detached probes are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
+	}
 	have := make([]byte, len(want))
 	if err := tg.readText(have, a); err != nil {
 		return fmt.Errorf("its memory can't be read: %w", err)
@@ -53,9 +57,6 @@ func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 	tg.overlay(have, a)
 	if bytes.Equal(have, want) {
 		return nil
-	}
-	if tg.left.at(tg.Proc.PID(), a, len(want)) {
-		return fmt.Errorf("detached probes are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
 	}
 	if have[0] == breakpoint {
 		return errors.New("another tracer's breakpoint is there (gdb, or a uprobe of the kernel)")

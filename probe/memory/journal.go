@@ -130,9 +130,10 @@ func (j *Journal) Add(site, slot symbols.Addr, code []byte) (int, error) {
 	return j.site(&ring.Site{Addr: uint64(site), Tactic: uint16(plan.Breakpoint), Copy: uint64(slot), Before: before, After: after})
 }
 
-// Change notes a write of a jump that is about to be made.
-func (j *Journal) Change(w plan.Write, before []byte, detour uint64, tactic uint16) (int, error) {
-	return j.site(&ring.Site{Addr: w.At, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes})
+// Change notes a write of a jump that is about to be made. own are the bytes that belong to the jump.
+func (j *Journal) Change(w plan.Write, before []byte, detour uint64, tactic uint16, own plan.Range) (int, error) {
+	own.Hi = min(max(own.Lo, own.Hi), own.Lo+ring.MostOwned)
+	return j.site(&ring.Site{Addr: w.At, Tactic: tactic, Detour: detour, Before: before, After: w.Bytes, Lo: own.Lo, Hi: own.Hi})
 }
 
 func (j *Journal) site(s *ring.Site) (int, error) {

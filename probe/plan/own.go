@@ -24,11 +24,7 @@ import "iter"
 func (p *Patch) Owns() iter.Seq[Range] {
 	return func(yield func(Range) bool) {
 		for q := p; q != nil; q = q.Island {
-			hi := q.Lock
-			if q.Tactic.Jump() {
-				hi = max(hi, q.End())
-			}
-			if q.Tactic != Refused && !yield(Range{q.At, hi}) {
+			if q.Tactic != Refused && !yield(q.Own()) {
 				return
 			}
 			for _, w := range q.Writes {
@@ -38,6 +34,15 @@ func (p *Patch) Owns() iter.Seq[Range] {
 			}
 		}
 	}
+}
+
+// Own is the range of text at the patch's place that belongs to it, without its writes elsewhere and its island.
+func (p *Patch) Own() Range {
+	hi := p.Lock
+	if p.Tactic.Jump() {
+		hi = max(hi, p.End())
+	}
+	return Range{p.At, hi}
 }
 
 // AllSites returns the sites that the patch serves, including those of its island.

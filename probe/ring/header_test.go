@@ -99,7 +99,7 @@ func TestTableRoundTrip(t *testing.T) {
 	if q, err := DecodeProbe(long.Encode()); err != nil || len(q.Name) != NameSize {
 		t.Errorf("a long name: %d bytes, %v", len(q.Name), err)
 	}
-	s := Site{Addr: 0x401000, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}}
+	s := Site{Addr: 0x401000, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}, Lo: 0x400ffe, Hi: 0x401005}
 	b, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +114,15 @@ func TestTableRoundTrip(t *testing.T) {
 }
 
 func TestTableRefused(t *testing.T) {
+	for _, hi := range []uint64{0xfff, 0x1001 + MostOwned} {
+		b, err := (&Site{Addr: 0x1000, Before: []byte{1}, After: []byte{2}, Lo: 0x1000, Hi: hi}).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := DecodeSite(b); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a patch up to %#x: %+v, %v", hi, s, err)
+		}
+	}
 	if _, err := (&Site{Before: make([]byte, SiteBytes+1), After: make([]byte, SiteBytes+1)}).Encode(); !errors.Is(err, ErrParams) {
 		t.Errorf("a patch too long: %v", err)
 	}

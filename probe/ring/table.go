@@ -75,6 +75,8 @@ const (
 //	+24  u64 Copy
 //	+32  Before, SiteBytes
 //	+64  After, SiteBytes
+//	+96  u64 Lo
+//	+104 u64 Hi
 type Site struct {
 	Addr   uint64 // of the first changed byte
 	Tactic uint16 // a plan.Tactic
@@ -82,7 +84,10 @@ type Site struct {
 	Copy   uint64 // of the instruction that starts at Addr
 	Before []byte // at most SiteBytes
 	After  []byte // as long as Before
-	Entry  int    // its number in the table; not encoded
+	// Lo and Hi bound the bytes that must stay as they are for the patch, written or not: what it displaces, and
+	// what is part of its displacement. 0: only After.
+	Lo, Hi uint64
+	Entry  int // its number in the table; not encoded
 }
 
 // Encode gives the entry's bytes.
@@ -99,8 +104,13 @@ func (s *Site) Encode() ([]byte, error) {
 	le.PutUint64(b[24:], s.Copy)
 	copy(b[32:], s.Before)
 	copy(b[64:], s.After)
+	le.PutUint64(b[96:], s.Lo)
+	le.PutUint64(b[104:], s.Hi)
 	return b, nil
 }
+
+// MostOwned bounds the bytes between Lo and Hi of a Site.
+const MostOwned = 1 << 16
 
 // DecodeSite takes an entry apart. A free slot gives Addr 0.
 func DecodeSite(b []byte) (Site, error) {
@@ -111,7 +121,10 @@ func DecodeSite(b []byte) (Site, error) {
 	le := binary.LittleEndian
 	s := Site{
 		Addr: le.Uint64(b), Tactic: le.Uint16(b[12:]),
-		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]),
+		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]), Lo: le.Uint64(b[96:]), Hi: le.Uint64(b[104:]),
+	}
+	if s.Hi-s.Lo > MostOwned {
+		return Site{}, fmt.Errorf("%w: a patch of %d bytes at %#x", ErrCorrupt, s.Hi-s.Lo, s.Addr)
 	}
 	if n > SiteBytes || n == 0 && s.Addr != 0 || s.Addr+uint64(n) < s.Addr {
 		return Site{}, fmt.Errorf("%w: site of %d bytes at %#x", ErrCorrupt, n, s.Addr)
