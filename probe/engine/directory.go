@@ -74,12 +74,14 @@ func (t *Feed) leave(p *Placed, gone bool) {
 	p.removed = gone
 	if gone {
 		p.wasOff = t.disabled(p)
+		t.File.Mem[t.File.Layout.Kind(p.Id)] = 0 // so that no trigger switches it on again
 		t.setFlags(p, 0, ring.FlagEnabled)
 		t.File.Store32(t.File.Layout.Probe(p.Id), 0)
 	} else {
 		if !p.wasOff && !t.ended.Load() {
 			t.setFlags(p, ring.FlagEnabled, 0)
 		}
+		t.File.Mem[t.File.Layout.Kind(p.Id)] = t.engine.Triggers.Kind(p.Ev.Group + "/" + p.Ev.Name)
 		t.File.Store32(t.File.Layout.Probe(p.Id), p.Id)
 	}
 	t.changed()

@@ -220,8 +220,12 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 	return err
 }
 
-// Hide switches a probe off for good and removes it from the list. Its jump stays.
+// Hide switches a probe off for good and removes it from the list. Its jump stays. No trigger switches it on
+// again, except by a hit that is being taken just now.
 func Hide(w io.WriterAt, l *Layout, id uint32) error {
+	if _, err := w.WriteAt([]byte{0}, l.Kind(id)); err != nil {
+		return fmt.Errorf("write whether triggers switch probe %d: %w", id, err)
+	}
 	if err := Enable(w, l, id, false); err != nil {
 		return err
 	}
