@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,6 +59,41 @@ func TestAbsentPages(t *testing.T) {
 			if touched != 4 && c.want != "" || filled != 4 && c.name != "filled" {
 				t.Errorf("%d and %d hits, want 4", touched, filled)
 			}
+		})
+	}
+}
+
+// TestAbsentPagesLeft: a detached probe's fetch of a page that the program fills itself waits as the program's own load
+// does, and has its value. If the program fills only what its own code asks for, the question of the detour is
+// refused, and the value is (fault). The program gets its pages either way.
+func TestAbsentPagesLeft(t *testing.T) {
+	prog := fixture.Build(t, "absent_pages.c", "-pthread")
+	for how, want := range map[string]int{"all": 406, "user": 0} {
+		t.Run(how, func(t *testing.T) {
+			sub := startSubjectSaying(t, prog, "ready", "no userfaultfd", how)
+			if sub == nil {
+				fixture.Missing(t, "userfaultfd is forbidden")
+			}
+			leaveIn(t, sub.pid(), Options{Detach: true}, "p:touch touch v=+0($arg1):u64")
+			if got := sub.work(); got != "done 406" {
+				t.Errorf("the program printed %q", got)
+			}
+			_, live, _ := snapshotsIn(t, sub.pid())
+			sum, faults := 0, 0
+			for _, line := range live {
+				var v int
+				if _, err := fmt.Sscanf(line, "touch %d", &v); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				if sum += v; v == 0 {
+					faults++
+				}
+			}
+			if len(live) != 4 || sum != want || want == 0 && faults != 4 {
+				t.Errorf("%q: the values are %d in all, want %d", live, sum, want)
+			}
+			sub.takenOut()
+			sub.end()
 		})
 	}
 }

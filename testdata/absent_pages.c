@@ -1,7 +1,8 @@
 // Memory that the program fills itself (userfaultfd): absent_pages. It prints
 // "ready ADDRESS", of that memory; after a line it calls touch for pages that nobody has touched, which
 // its other thread fills by calling fill, prints "done SUM" and ends with status 7
-// after another line. Without the right to it, it prints "no userfaultfd".
+// after another line. Without the right to it, it prints "no userfaultfd". With the argument "user" it asks
+// only for faults of its own code, not of the kernel's.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -35,12 +36,13 @@ static void *filler(void *unused) {
     return unused;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     char line[16];
-    fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+    int user = argc > 1 && !strcmp(argv[1], "user") ? UFFD_USER_MODE_ONLY : 0;
+    fd = syscall(SYS_userfaultfd, O_CLOEXEC | user);
     if (fd < 0) {
         int dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-        fd = dev < 0 ? -1 : ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC);
+        fd = dev < 0 ? -1 : ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | user);
     }
     struct uffdio_api api = {.api = UFFD_API};
     if (fd < 0 || ioctl(fd, UFFDIO_API, &api)) { puts("no userfaultfd"); return 7; }
