@@ -61,12 +61,14 @@ func TestRandomValuesFound(t *testing.T) {
 		{"c", "clang -g -O2", 17},
 		// An argument that isn't used, in whose registers LLVM passes anything.
 		{"rust", "rustc -g -O", 505200},
+		// A structure of which LLVM tells at the entry where its second word is.
+		{"c", "clang -g -O1 -gdwarf-4", 74001},
 		// Arrays of one bool.
 		{"go", "go build", 209008}, {"rust", "rustc -g", 211004},
 	} {
 		t.Run(fmt.Sprintf("%s seed %d", c.build, c.seed), func(t *testing.T) {
 			t.Parallel()
-			compareRandom(t, c.lang, c.build, c.seed, c.seed >= 500000 || c.seed == 17) // which have all that is generated
+			compareRandom(t, c.lang, c.build, c.seed, c.seed >= 500000 || c.seed == 17 || c.seed == 74001) // which have all that is generated
 		})
 	}
 }

@@ -198,16 +198,34 @@ func (f *frame) inCallers(e *debuginfo.Entry) (at int64, ok bool) {
 // entryRegister returns the register in which, by debug information, a parameter is at the
 // function's entry. If a parameter has several parts, this is the register of the first.
 func (f *frame) entryRegister(e *debuginfo.Entry) (place, bool) {
+	for _, p := range f.entryParts(e) {
+		if p.off == 0 {
+			return p.place, p.place.inRegister()
+		}
+	}
+	return place{}, false
+}
+
+// entryParts returns the parts that a parameter has at the function's entry by debug information.
+func (f *frame) entryParts(e *debuginfo.Entry) []piece {
 	expr, _, ok := e.LocationAt(dwarf.AttrLocation, f.pc)
 	if !ok {
-		return place{}, false
+		return nil
 	}
 	x := evaluator{f: f, unit: e.Unit()}
 	p, err := x.location(expr)
-	if err == nil && p.kind == inPieces && len(p.pieces) > 0 && p.pieces[0].off == 0 {
-		p = p.pieces[0].place
+	switch {
+	case err != nil:
+		return nil
+	case p.kind == inPieces:
+		return p.pieces
 	}
-	return p, err == nil && p.kind == isValue && (p.sym.src.Source == fetch.SourceReg || p.isXMM())
+	return []piece{{place: p}}
+}
+
+// inRegister reports whether a place is a register, or computed from one.
+func (p place) inRegister() bool {
+	return p.kind == isValue && (p.sym.src.Source == fetch.SourceReg || p.isXMM())
 }
 
 // beginsIn reports whether a place is, or begins with, a register.

@@ -2,6 +2,7 @@ package vars
 
 import (
 	"debug/dwarf"
+	"slices"
 
 	"kprobe/fetch"
 	"kprobe/probe/insn"
@@ -43,7 +44,7 @@ func (f *frame) checkAtomic(c *debuginfo.Entry, t ctype, classes []class) error 
 	if !f.mayHideAtomic(t, classes) || f.fn.Unit().Language().IsCXX() {
 		return nil
 	}
-	if _, ok := f.entryRegister(c); ok {
+	if slices.ContainsFunc(f.entryParts(c), func(p piece) bool { return p.place.inRegister() }) {
 		return nil
 	}
 	if p, ok := f.stored(c); ok && p.kind != inMemory {

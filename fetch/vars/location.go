@@ -85,9 +85,11 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		}
 	}
 	if lost && f.ofFunction(e) && f.passedAnyway() {
-		if q, cerr := f.byConvention(e); cerr == nil && (f.isGNU() || f.passedIn(e, p, q)) {
+		q, cerr := f.byConvention(e)
+		if cerr == nil && (f.isGNU() || f.passedIn(e, p, q)) {
 			return q, nil
 		}
+		return p.unless(err, cerr)
 	}
 	return p, err
 }

@@ -20,6 +20,7 @@ type place struct {
 	pieces []piece
 	target debuginfo.Ref // what an implicit pointer points to
 	off    int64         // from the target's start, in bytes
+	why    error         // why it isn't known where the rest is, if pieces are missing that may be passed
 	// promoted says that the value is a float, and a double lies at the place.
 	promoted bool
 }
@@ -145,6 +146,19 @@ func (p place) part(off, size int64) (place, error) {
 		return p.pieced(off, size)
 	}
 	return p, fmt.Errorf("that part is %w", fetch.ErrNoValue)
+}
+
+// unless returns the place, of which parts may be missing, or the error for all of it. If it is not known
+// where the convention has the value, that is why.
+func (p place) unless(err, convention error) (place, error) {
+	switch {
+	case !errors.As(convention, new(*unknownError)):
+	case err == nil:
+		p.why = convention
+	default:
+		err = convention
+	}
+	return p, err
 }
 
 // halves returns the two words of an xmm register.

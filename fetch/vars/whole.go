@@ -101,6 +101,9 @@ func (v value) whole(out fetch.Variable) (fetch.Variable, error) {
 	}
 	if len(list.missing) > 0 {
 		t, some := without(out.Type, 0, &list)
+		if !some && v.p.why != nil {
+			return out, v.p.why
+		}
 		if !some {
 			return out, fmt.Errorf("part of it is %w", fetch.ErrNoValue)
 		}
