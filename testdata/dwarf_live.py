@@ -146,14 +146,18 @@ def base_of(pid):
     return None
 
 
+def whole_function(block):
+    """Where the function of a block is: an inlined call has a place of its own, also one of the same function."""
+    while block is not None and block.function is None:
+        block = block.superblock
+    return block and (block.function.name, block.start, block.end)
+
+
 def enter_inlined(pc):
     """Steps into calls that are inlined here, which moves no register."""
     for _ in range(8):
-        block = gdb.block_for_pc(pc)
-        while block is not None and block.function is None:
-            block = block.superblock
-        fn = gdb.newest_frame().function()
-        if block is None or fn is None or fn.name == block.function.name:
+        block = whole_function(gdb.block_for_pc(pc))
+        if block is None or block == whole_function(gdb.newest_frame().block()):
             return
         gdb.execute("step", to_string=True)
         if int(gdb.newest_frame().read_register("rip")) != pc:
@@ -210,7 +214,8 @@ def main():
     gdb.execute("starti %s >/dev/null" % os.environ["DUMP_ARGS"])
     inferior = gdb.selected_inferior()
     if base_of(inferior.pid) is None:  # a library
-        gdb.execute("break main")
+        start = re.search(r"AT_ENTRY\s.*?(0x[0-9a-f]+)", gdb.execute("info auxv", to_string=True))
+        gdb.execute("break *" + start.group(1))  # where the loader is done; main may have no name
         gdb.execute("continue")
         gdb.execute("delete")
     bias = base_of(inferior.pid) if os.environ["DUMP_PIE"] == "1" else 0
