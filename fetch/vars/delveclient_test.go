@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,12 +47,15 @@ type delve struct {
 	t    *testing.T
 	pid  int
 	mem  *os.File
+	old  bool // it doesn't read what interfaces of today's Go hold, nor closures at their entries
 	call func(method string, arg, reply any) error
 }
 
 type rpcArg = map[string]any
 
 var delveLoad = rpcArg{"FollowPointers": true, "MaxVariableRecurse": 4, "MaxStringLen": 8192, "MaxArrayValues": 24, "MaxStructFields": -1}
+
+var delveVersion = regexp.MustCompile(`Version: 1\.(\d+)`)
 
 // startDelve has delve run a command, which stands still then.
 func startDelve(t *testing.T, command []string) *delve {
@@ -80,6 +85,11 @@ func startDelve(t *testing.T, command []string) *delve {
 	var pid struct{ Pid int }
 	d.must("ProcessPid", rpcArg{}, &pid)
 	d.pid = pid.Pid
+	out, err := exec.Command(dlv.Path, "version").Output()
+	if m := delveVersion.FindSubmatch(out); err == nil && m != nil {
+		minor, _ := strconv.Atoi(string(m[1]))
+		d.old = minor < 25
+	}
 	if d.mem, err = os.Open(fmt.Sprintf("/proc/%d/mem", d.pid)); err != nil {
 		t.Fatal(err)
 	}
@@ -145,10 +155,23 @@ func (d *delve) variables(frame int) (list []delveVar, err error) {
 	}
 	for _, v := range append(args.Args, locals.Variables...) {
 		if v.Flags&(delveShadowed|delveConstant) == 0 && fetch.IsName(strings.TrimPrefix(v.Name, "&")) {
+			if d.old {
+				v.withoutInterfaces()
+			}
 			list = append(list, v)
 		}
 	}
 	return list, nil
+}
+
+// withoutInterfaces says that what interfaces hold isn't known.
+func (v *delveVar) withoutInterfaces() {
+	if v.Kind == reflect.Interface {
+		v.Unreadable = "an interface"
+	}
+	for i := range v.Children {
+		v.Children[i].withoutInterfaces()
+	}
 }
 
 // frames are the functions that are inlined at a stop, and the one around those.

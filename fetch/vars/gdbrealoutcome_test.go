@@ -28,8 +28,21 @@ func beforeFrame(scope *Scope, name string) (is bool) {
 // simpleName is a function's name without its arguments, those of its template, and what
 // it belongs to.
 func simpleName(s string) string {
-	if i := strings.IndexAny(s, "<("); i > 0 && !strings.Contains(s, "operator") {
-		s = s[:i]
+	s = strings.ReplaceAll(s, "(anonymous namespace)::", "")
+	if !strings.Contains(s, "operator") {
+		var b strings.Builder
+		depth := 0
+		for _, c := range s {
+			switch {
+			case c == '<':
+				depth++
+			case c == '>':
+				depth--
+			case depth == 0:
+				b.WriteRune(c)
+			}
+		}
+		s, _, _ = strings.Cut(b.String(), "(")
 	}
 	return s[strings.LastIndexAny(s, ":.")+1:]
 }
