@@ -131,6 +131,13 @@ func compareValues(t *testing.T, defs, command []string) tally {
 // compareKnown is compareValues but for the values that unknown names, EVENT NAME.
 func compareKnown(t *testing.T, defs, command []string, unknown map[string]bool) tally {
 	t.Helper()
+	return compareLacking(t, defs, command, unknown, nil)
+}
+
+// compareLacking is compareKnown. Only values for which lacking is true, if it isn't nil, may be null or have
+// parts that are.
+func compareLacking(t *testing.T, defs, command []string, unknown map[string]bool, lacking func(path string) bool) tally {
+	t.Helper()
 	out := filepath.Join(t.TempDir(), "hits")
 	cmd := exec.Command(program(t), append(append(append([]string{"trace", "--json", "-o", out}, defs...), "--"), command...)...)
 	var own, errs bytes.Buffer
@@ -181,7 +188,7 @@ func compareKnown(t *testing.T, defs, command []string, unknown map[string]bool)
 			t.Errorf("%s: %d hits, the program tells of none", event, len(have[event]))
 		}
 	}
-	n := tally{faults: unknown != nil}
+	n := tally{faults: unknown != nil, lacking: lacking}
 	for event, list := range want {
 		if len(have[event]) != len(list) {
 			t.Errorf("%s: %d hits, want %d\n%s", event, len(have[event]), len(list), errs.String())
