@@ -154,6 +154,55 @@ func TestPortionsInterrupted(t *testing.T) {
 	sub.quit()
 }
 
+// A plan that is interrupted leaves nothing: no probe has a number, and when the same places are probed next, each call is
+// counted once.
+func TestPlanInterrupted(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "many_functions.c", "-O2"))
+	want := sub.work()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, err := Attach(t.Context(), []int{sub.pid()}, Options{CountOnly: true, Log: testLog(t), Progress: func(step string, _, _ int) {
+		if step == "planning jumps" {
+			cancel()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Arm(ctx, parseDefs(t, "p:some many_functions:f_6*")); !errors.Is(err, context.Canceled) {
+		t.Errorf("it wasn't interrupted: %v", err)
+	}
+	if err := s.engine.Tracer.Do(func() error {
+		for _, f := range s.engine.Feeds {
+			if len(f.Ids) < 10_000 || len(f.Spare) != len(f.Ids) {
+				t.Errorf("%d of %d numbers are free again", len(f.Spare), len(f.Ids))
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	if err := s.Arm(t.Context(), parseDefs(t, "p:next many_functions:f_6*")); err != nil {
+		t.Fatal(err)
+	}
+	if got := sub.work(); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	for _, st := range s.Stats() {
+		if n := st.Hits; st.Event.Name == "some" && n != 0 || st.Event.Name == "next" && n != 11111 {
+			t.Errorf("%s has %d hits", st.Event.Name, n)
+		}
+	}
+	checkClean(t, sub.pid())
+	sub.quit()
+}
+
 // A plan of thousands of functions is the same whatever the CPUs do that work ahead of the
 // planner.
 func TestPlanOnAnyCPUs(t *testing.T) {

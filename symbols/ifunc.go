@@ -57,6 +57,6 @@ func (s *Space) IFuncSite(e *UnboundIFuncError, implementation Addr) (Site, erro
 	if err != nil {
 		return Site{}, err
 	}
-	site.Name = e.Symbol.Demangled()
+	site.Name, site.ofFunc = e.Symbol.Demangled(), false
 	return site, nil
 }

@@ -305,7 +305,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	}
 	name := sym.Demangled()
 	if p.Offset == 0 {
-		start.Name = OffsetName(name, 0)
+		start.Name, start.ofFunc = OffsetName(name, 0), false
 		return start, nil
 	}
 	at := a + Addr(p.Offset)
@@ -319,6 +319,6 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 		}
 		return Site{}, e
 	}
-	site.Name = OffsetName(name, uint64(p.Offset))
+	site.Name, site.ofFunc = OffsetName(name, uint64(p.Offset)), false
 	return site, nil
 }

@@ -16,6 +16,8 @@ type Site struct {
 	// Name is how to print the place, and is accepted as a place: SYM,
 	// SYM+0xOFF, or 0xADDR.
 	Name string
+	// ofFunc says that Name is FuncName, if Offset is 0.
+	ofFunc bool
 	// Inlined is the name of the function whose inlined instance the place is
 	// the start of, or "" where it is none. Func is then the function that it
 	// was inlined into.
@@ -52,8 +54,17 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
 		site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
 		site.Name = OffsetName(fn.Symbol.Demangled(), site.Offset)
+		site.ofFunc = site.Offset == 0
 	}
 	return site, nil
+}
+
+// FuncName is the readable name of the site's function.
+func (w *Site) FuncName() string {
+	if w.ofFunc && w.Offset == 0 {
+		return w.Name // to make it once more takes long for thousands of sites
+	}
+	return w.Func.Symbol.Demangled()
 }
 
 // OffsetName is SYM, or SYM+0xOFF inside it, as Site.Name has it.

@@ -29,7 +29,7 @@ func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 				failed = err
 				continue // it is in a part that isn't mapped any more
 			}
-			site.USDT, site.Name, site.Semaphore = u, u.String(), u.Semaphore
+			site.USDT, site.Name, site.ofFunc, site.Semaphore = u, u.String(), false, u.Semaphore
 			here = append(here, site)
 		}
 		slices.SortStableFunc(here, func(x, y Site) int { return cmp.Compare(x.Addr, y.Addr) })

@@ -174,9 +174,7 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 	if n == 0 {
 		n = tg.Engine.maxActive()
 	}
-	if p.pool, p.fn = newPool(n), w.Func.Symbol.Demangled(); p.fn == w.Name {
-		p.fn = w.Name // one text for both
-	}
+	p.pool, p.fn = newPool(n), w.FuncName()
 	p.Most = p.pool.Max
 	out := []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Return}}
 	if w.Module.File.IsGo() {

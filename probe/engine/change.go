@@ -37,6 +37,7 @@ type changeset struct {
 	fresh []*Placed    // the probes of add that are new
 	out   *outgoing    // the patches that give way
 	avoid []plan.Range // ranges in which mapping failed although they seemed free
+	built bool         // code that counts hits of fresh may have been written
 }
 
 // outgoing is the set of patches that a change takes out of the text.
@@ -100,7 +101,7 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			tg.dismiss(c.fresh)
+			tg.dismiss(c.fresh, c.built)
 		}
 	}()
 	if err := tg.forgetGone(ctx, c); err != nil {
@@ -110,7 +111,9 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 		return err
 	}
 	tg.unwatch(ctx, c)
+	all := len(c.add)
 	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w planner.Request) bool { return w.Kind == planner.Watch })
+	c.built = len(c.add) < all // a debug register needs no code
 	giveBack, err := tg.changeWatches(ctx, c)
 	if err != nil {
 		return err
@@ -162,7 +165,7 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	if err != nil {
 		return err
 	}
-	tg.building = true
+	tg.building, c.built = true, true
 	defer func() { tg.building = false }()
 	built, err := tg.build(ctx, planned)
 	if err != nil {
@@ -212,7 +215,7 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 		if tg.Retired.takeBack(PlacedOf(w)) { // the code of a failed change may use its number
 			PlacedOf(w).feed.leave(PlacedOf(w), false)
 		} else if err := tg.Feed.add(PlacedOf(w)); err != nil {
-			tg.dismiss(fresh)
+			tg.dismiss(fresh, false)
 			return nil, err
 		}
 		fresh = append(fresh, PlacedOf(w))
@@ -227,15 +230,18 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 
 // dismiss frees the numbers of probes whose arming failed. A probe whose jump could not be taken
 // out again keeps its number, and is switched off. So does one whose jump was in the text for a
-// moment, until it is reaped.
-func (tg *Target) dismiss(fresh []*Placed) {
-	inText := make(map[*Placed]bool, len(fresh))
-	for _, p := range fresh {
-		inText[p] = false
-	}
+// moment, until it is reaped. built says that code with the numbers may have been written.
+func (tg *Target) dismiss(fresh []*Placed, built bool) {
+	var inText map[*Placed]bool
 	for _, q := range tg.Patches.List {
 		if !q.Armed || len(fresh) == 0 {
 			continue
+		}
+		if inText == nil {
+			inText = make(map[*Placed]bool, len(fresh))
+			for _, p := range fresh {
+				inText[p] = false
+			}
 		}
 		for _, w := range q.Wants {
 			if _, is := inText[PlacedOf(w)]; is {
@@ -258,7 +264,7 @@ func (tg *Target) dismiss(fresh []*Placed) {
 			p.feed.leave(p, true)
 			r.probes = append(r.probes, p)
 		default:
-			tg.Feed.free(p)
+			tg.Feed.free(p, built)
 		}
 		p.wants = nil // it may be tried again
 	}

@@ -47,16 +47,21 @@ func (t *Feed) add(p *Placed) error {
 }
 
 // free releases a probe's number. No record and no detour may have the number any more. The probe's
-// counters are added to those of its event.
-func (t *Feed) free(p *Placed) {
+// counters are added to those of its event. used says that code with the number may have been written; else nothing was
+// counted, and its place is forgotten.
+func (t *Feed) free(p *Placed, used bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.removed = true
 	t.File.Store32(t.File.Layout.Probe(p.Id), 0)
 	t.File.Mem[t.File.Layout.Kind(p.Id)] = 0
 	t.takeRow(p)
-	p.Ev.part(p, t.counters.Probe(p.Id))
-	t.counters.Clear(p.Id)
+	if used {
+		p.Ev.part(p, t.counters.Probe(p.Id))
+		t.counters.Clear(p.Id)
+	} else {
+		p.Ev.leave(p)
+	}
 	t.Removed(p.read)
 	t.Ids[p.Id-1] = nil
 	t.Spare = append(t.Spare, p.Id)

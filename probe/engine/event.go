@@ -65,6 +65,18 @@ func (e *Event) part(p *Placed, c ring.Counts) {
 	defer e.mu.Unlock()
 	e.past.Add(c)
 	e.pastAt.add(p.spot(), c)
+	e.without(p)
+}
+
+// leave removes a probe that has counted nothing, and whose number is about to be released.
+func (e *Event) leave(p *Placed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.without(p)
+}
+
+// without removes a probe from the list. The caller holds mu.
+func (e *Event) without(p *Placed) {
 	for i, x := range slices.Backward(e.probes) { // if many are removed, the last added is the first
 		if x == p {
 			e.probes = slices.Delete(e.probes, i, i+1)

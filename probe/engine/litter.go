@@ -14,13 +14,15 @@ import (
 // Each collection reads everything that is in use. With the percentage that suits the rest of a
 // session (debug.SetGCPercent), collecting while there is little would take as long as the work
 // itself. So the heap may always grow to litterRoom, and beyond that by the usual percentage. With
-// hundreds of thousands of places each collection takes seconds, so beyond litterMuch the heap may grow
-// by half.
+// hundreds of thousands of places each collection takes seconds, so the heap may then grow by half beyond
+// litterRoom, and beyond litterMuch always.
 
 const (
 	litterRoom = 288 << 20 // bytes
 	litterMuch = 1 << 30   // bytes
 	muchMore   = 50        // percent
+	// manyPlaces is the number of places from which on the heap may grow by half beyond litterRoom.
+	manyPlaces = 1 << 17
 	// litterEvery is how often the percentage is adapted to what is in use.
 	litterEvery = 20 * time.Millisecond
 )
@@ -34,7 +36,11 @@ func litter(places int) (tidy func()) {
 	if usual < 0 {
 		return func() {}
 	}
-	now := litterPercent(inUse(), usual)
+	much := uint64(litterMuch)
+	if places >= manyPlaces {
+		much = litterRoom
+	}
+	now := litterPercent(inUse(), usual, much)
 	collecting.set(now)
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -46,7 +52,7 @@ func litter(places int) (tidy func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				if next := litterPercent(inUse(), usual); next != now {
+				if next := litterPercent(inUse(), usual, much); next != now {
 					now = next
 					collecting.set(now)
 				}
@@ -61,11 +67,11 @@ func litter(places int) (tidy func()) {
 }
 
 // litterPercent is the percentage with which a heap of which live bytes are in use may grow to
-// litterRoom, or by half if it is larger than litterMuch; at least usual.
-func litterPercent(live uint64, usual int) int {
+// litterRoom, or by half if it is larger than much bytes; at least usual.
+func litterPercent(live uint64, usual int, much uint64) int {
 	live = max(live, 1<<20)
 	switch {
-	case live >= litterMuch:
+	case live >= much:
 		return max(usual, muchMore)
 	case live >= litterRoom:
 		return usual

@@ -12,10 +12,13 @@ func TestLitterPercent(t *testing.T) {
 	for _, c := range []struct {
 		live        uint64
 		usual, want int
+		much        uint64
 	}{
-		{0, 30, 28700}, {144 << 20, 30, 100}, {144 << 20, 150, 150}, {240 << 20, 30, 30}, {288 << 20, 30, 30}, {1<<30 - 1, 30, 30}, {1 << 30, 30, 50}, {1 << 30, 80, 80},
+		{0, 30, 28700, litterMuch}, {144 << 20, 30, 100, litterMuch}, {144 << 20, 150, 150, litterMuch}, {240 << 20, 30, 30, litterMuch},
+		{288 << 20, 30, 30, litterMuch}, {1<<30 - 1, 30, 30, litterMuch}, {1 << 30, 30, 50, litterMuch}, {1 << 30, 80, 80, litterMuch},
+		{144 << 20, 30, 100, litterRoom}, {288 << 20, 30, 50, litterRoom}, {288 << 20, 80, 80, litterRoom},
 	} {
-		if got := litterPercent(c.live, c.usual); got != c.want {
+		if got := litterPercent(c.live, c.usual, c.much); got != c.want {
 			t.Errorf("%d MB in use, usually %d: %d, want %d", c.live>>20, c.usual, got, c.want)
 		}
 	}

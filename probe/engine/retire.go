@@ -264,7 +264,7 @@ func (tg *Target) Reap(ctx context.Context) (waiting int) {
 	empty, waiting := tg.Retired.takeEmpty(func() uint64 { return tg.Feed.Given() })
 	for _, r := range empty {
 		for _, p := range r.probes {
-			tg.Feed.free(p)
+			tg.Feed.free(p, true)
 		}
 	}
 	tg.giveBack(ctx, empty)

@@ -26,11 +26,13 @@ const maxScan = 8 << 20
 // behind is how many bytes behind a function its jumps may use.
 const behind = 64
 
-// Of gives a function's code, of which code are the bytes, with what follows it,
-// and what is known about it.
+// Of gives a function's code, of which code are the bytes as Decode or symbols.File.Text gives them, with what
+// follows it, and what is known about it.
 func (a *Around) Of(code []byte, fn symbols.Func, m *symbols.Module) ([]byte, plan.Known) {
 	file := m.File
-	if more, err := file.Text(fn.Start, len(code)+behind); err == nil && len(more) > len(code) {
+	if cap(code) >= len(code)+behind {
+		code = code[:len(code)+behind] // Decode has read it
+	} else if more, err := file.Text(fn.Start, len(code)+behind); err == nil && len(more) > len(code) {
 		code = more
 	}
 	known := plan.Known{Next: len(code)}

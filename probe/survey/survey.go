@@ -22,9 +22,10 @@ func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byt
 	if fn.End <= fn.Start {
 		return nil, nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
 	}
-	if code, err = file.Text(fn.Start, int(fn.End-fn.Start)); err != nil {
+	if code, err = file.Text(fn.Start, int(fn.Size())+behind); err != nil { // Around.Of needs what is behind it
 		return nil, nil, err
 	}
+	code = code[:min(len(code), int(fn.Size()))]
 	bias := uint64(start) - uint64(fn.Start)
 	read := func(b []byte, at uint64) error { return file.Constant(b, symbols.Vaddr(at-bias)) }
 	sweep, err = insn.Sweep(code, uint64(start), insn.SweepOptions{Read: read})
