@@ -146,6 +146,7 @@ func (tg *Target) detachNow(ctx context.Context) error {
 	if tg.IsMain() && !tg.dying && tg.Area != nil && !tg.unattended.was {
 		tg.liftInPortions(ctx)
 	}
+	defer collecting.hold()()
 	clean := false
 	err := tg.Proc.Detach(ctx, func(stopped []*tracee.Thread) error {
 		if !tg.IsMain() || tg.dying || tg.Area == nil {

@@ -156,17 +156,24 @@ func (s *Snapshot) CountHeld(r io.ReaderAt) error {
 
 // ReadSites reads the table of sites; free slots are left out.
 func ReadSites(r io.ReaderAt, h *Header, l *Layout) ([]Site, error) {
-	b := make([]byte, int64(h.Sites)*SiteSize)
-	if err := readFull(r, b, l.Sites.Off); err != nil {
-		return nil, fmt.Errorf("read the ring file's sites: %w", err)
-	}
+	const portion = 1024
+	b := make([]byte, min(int(h.Sites), portion)*SiteSize)
 	var sites []Site
-	for i := range int(h.Sites) {
-		s, err := DecodeSite(b[i*SiteSize:])
-		if err != nil {
-			return nil, fmt.Errorf("site %d: %w", i, err)
+	for first := 0; first < int(h.Sites); first += portion {
+		b = b[:min(int(h.Sites)-first, portion)*SiteSize]
+		if err := readFull(r, b, l.Sites.Off+int64(first)*SiteSize); err != nil {
+			return nil, fmt.Errorf("read the ring file's sites: %w", err)
 		}
-		if s.Entry = i; s.Addr != 0 {
+		for i := range len(b) / SiteSize {
+			entry := b[i*SiteSize:]
+			if binary.LittleEndian.Uint64(entry) == 0 {
+				continue
+			}
+			s, err := DecodeSite(entry)
+			if err != nil {
+				return nil, fmt.Errorf("site %d: %w", first+i, err)
+			}
+			s.Entry = first + i
 			sites = append(sites, s)
 		}
 	}
