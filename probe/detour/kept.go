@@ -35,7 +35,10 @@ func (b *builder) takeKept(take asm.Label) {
 	b.Test(asm.W32, asm.AX, asm.AX)
 	b.Jcc(asm.E, unknown)
 	b.Bind(known)
-	b.fill()
+	b.fill(func() {
+		b.Mov(asm.W32, asm.DI, asm.CX)
+		b.OpLoad(asm.Sub, asm.W32, asm.DI, asm.At(asm.R11, poolBefore))
+	})
 	b.later(func() {
 		b.Bind(unknown)
 		b.ask(known)
@@ -43,14 +46,15 @@ func (b *builder) takeKept(take asm.Label) {
 }
 
 // fill writes the instance CX, which was taken for the call whose slot is at DI, by the thread AX,
-// and returns from take. Changes AX, DX.
-func (b *builder) fill() {
+// and returns from take. distance puts into DI what take returns there. Changes AX, DX.
+func (b *builder) fill(distance func()) {
 	b.Store(asm.W32, asm.At(asm.CX, instTID), asm.AX)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.Store(asm.W64, asm.At(asm.CX, instReturn), asm.AX)
 	b.behind()
 	b.Store(asm.W64, asm.At(asm.CX, instReal), asm.AX)
 	b.Store(asm.W64, asm.At(asm.CX, instSlot), asm.DI)
+	distance()
 	b.backWith()
 }
 

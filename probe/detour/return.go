@@ -179,14 +179,13 @@ func (r *returning) entry(probe Probe) {
 	b.lead(asm.At(asm.R11, poolTake), link, &probe)
 	b.Jcc(asm.E, plain)
 	b.frame.took()
-	r.capture() // keeps CX, the instance
-	b.Mov(asm.W32, asm.DI, asm.CX)
-	b.OpImm(asm.Sub, asm.W32, asm.DI, int32(uint32(r.pool.Addr+uint64(r.pool.offset(1)))))
+	// CX is the instance; from here on DI becomes the offset of the stub.
+	r.capture()
 	if s := int(r.pool.Shift) - 5; s > 0 { // stubSize is 1 << 5
 		b.ShiftImm(asm.Shr, asm.W32, asm.DI, uint8(s))
 	}
 	b.Lea(asm.AX, asm.Rel(r.stubs))
-	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1, 0))
+	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1, -stubSize))
 	b.Bind(leave)
 	b.Store(asm.W64, b.frame.above(on), asm.AX)
 	b.frame.restore()

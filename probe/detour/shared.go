@@ -243,7 +243,8 @@ func (b *builder) aboutTrampoline(look asm.Label) {
 }
 
 // take takes an instance for the call whose slot is at DI, or counts it as missed. R11 is the
-// pool. It returns with the instance in CX, filled except for the entry's values. Changes AX, DX, SI, DI,
+// pool. It returns with the instance in CX, filled except for the entry's values, and in DI its
+// number, from 1, shifted to the distance from the one before the first. Changes AX, DX, SI,
 // R11.
 //
 // It looks at the stripe of the CPU, then at the others. If they have none either, it takes
@@ -281,8 +282,9 @@ func (b *builder) take() {
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.Load(asm.W64, asm.DI, slot)
 	b.Bind(taken)
+	b.Store(asm.W64, from, asm.DX) // a system call changes DX
 	b.ownTID()
-	b.fill()
+	b.fill(func() { b.Load(asm.W64, asm.DI, from) })
 
 	b.Bind(stripe)
 	b.OpImm(asm.Add, asm.W32, asm.SI, stripeSize)
