@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,9 @@ func fuse(t *testing.T, answers int) string {
 	go serveFuse(dev, answers)
 	return filepath.Join(dir, "f")
 }
+
+// polls is how often servers were asked whether a file is ready.
+var polls atomic.Int32
 
 func serveFuse(dev, answers int) {
 	le := binary.LittleEndian
@@ -95,6 +99,9 @@ func serveFuse(dev, answers int) {
 			out = bytes.Repeat([]byte("a"), want)
 		case 2, 36: // FORGET, INTERRUPT
 			continue
+		case 40: // POLL
+			polls.Add(1)
+			errno = -int32(unix.ENOSYS)
 		case 18, 25, 29, 42: // RELEASE and the like
 		default:
 			errno = -int32(unix.ENOSYS)
@@ -123,6 +130,9 @@ func TestOpenUserSpace(t *testing.T) {
 		var on unix.Statfs_t
 		if err := unix.Fstatfs(int(f.Fd()), &on); err != nil || on.Type == unix.FUSE_SUPER_MAGIC {
 			t.Errorf("the file is still that of the program: %v", err)
+		}
+		if n := polls.Load(); n > 0 {
+			t.Errorf("the server was asked %d times whether the file is ready", n)
 		}
 	}
 	defer func(was time.Duration) { patience = was }(patience)

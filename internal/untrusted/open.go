@@ -110,6 +110,12 @@ func open(root, path string) (*os.File, fs.FileInfo, error) {
 		_ = unix.Close(fd)
 		return nil, nil, err
 	}
+	// Go has epoll watch a file that doesn't block, and epoll asks the file system whether it is ready. The call
+	// can't be bounded: while there is no answer, all of the program waits.
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd)
+		return nil, nil, err
+	}
 	f := os.NewFile(uintptr(fd), root+path)
 	info, err := f.Stat()
 	if err != nil {
