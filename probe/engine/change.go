@@ -96,7 +96,7 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	}
 	tg.discardStuck()
 	tg.dropLandings(c)
-	if c.fresh, err = tg.enroll(c.add); err != nil {
+	if c.fresh, c.built, err = tg.enroll(c.add); err != nil {
 		return err
 	}
 	defer func() {
@@ -113,7 +113,7 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 	tg.unwatch(ctx, c)
 	all := len(c.add)
 	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w planner.Request) bool { return w.Kind == planner.Watch })
-	c.built = len(c.add) < all // a debug register needs no code
+	c.built = c.built || len(c.add) < all // a debug register needs no code
 	giveBack, err := tg.changeWatches(ctx, c)
 	if err != nil {
 		return err
@@ -196,8 +196,9 @@ func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
 	return b, nil
 }
 
-// enroll assigns numbers to the probes of a batch that have none, and returns these probes.
-func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
+// enroll assigns numbers to the probes of a batch that have none, and returns these probes. used says
+// that code with some of the numbers was written for an earlier change, which failed.
+func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, used bool, err error) {
 	is := map[*Placed]bool{}
 	comes := func(w planner.Request) bool { return PlacedOf(w).feed == nil || PlacedOf(w).removed }
 	for _, w := range ws {
@@ -206,17 +207,19 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 		}
 	}
 	if err := tg.Feed.hasRoom(len(is)); err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	for _, p := range tg.Retired.takeBack(is) {
+		p.feed.leave(p, false)
+		fresh, used = append(fresh, p), true
 	}
 	for _, w := range ws {
 		if !comes(w) {
 			continue
 		}
-		if tg.Retired.takeBack(PlacedOf(w)) { // the code of a failed change may use its number
-			PlacedOf(w).feed.leave(PlacedOf(w), false)
-		} else if err := tg.Feed.add(PlacedOf(w)); err != nil {
-			tg.dismiss(fresh, false)
-			return nil, err
+		if err := tg.Feed.add(PlacedOf(w)); err != nil {
+			tg.dismiss(fresh, used)
+			return nil, used, err
 		}
 		fresh = append(fresh, PlacedOf(w))
 	}
@@ -225,7 +228,7 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, err error) {
 			PlacedOf(w).wants = append(PlacedOf(w).wants, w)
 		}
 	}
-	return fresh, nil
+	return fresh, used, nil
 }
 
 // dismiss frees the numbers of probes whose arming failed. A probe whose jump could not be taken
@@ -252,7 +255,7 @@ func (tg *Target) dismiss(fresh []*Placed, built bool) {
 	used := map[*planner.Probe]bool{}
 	if len(fresh) > 0 {
 		for _, r := range tg.Retired.list {
-			r.serves(used)
+			r.served(used)
 		}
 	}
 	r := &retired{}

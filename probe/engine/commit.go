@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"kprobe/probe/planner"
 	"kprobe/probe/tracee"
@@ -278,7 +277,7 @@ func (tg *Target) lose(x *exchanged) {
 		tg.lost[p] = true
 	}
 	for _, q := range x.out.patches {
-		if !q.Armed && !slices.Contains(tg.Retired.lostCode, q) {
+		if !q.Armed {
 			tg.Retired.lostCode = append(tg.Retired.lostCode, q)
 		}
 		for _, p := range q.Probes() {

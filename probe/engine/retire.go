@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
@@ -74,58 +75,89 @@ func (x *retirement) vacated() bool {
 // stamp counter up to which the reader has passed on all records. waiting is the number of changes
 // that are not delivered.
 func (x *retirement) takeEmpty(given func() uint64) (empty []*retired, waiting int) {
+	removed := map[*planner.Probe]bool{}
+	for _, r := range x.list {
+		for _, p := range r.probes {
+			removed[&p.Probe] = true
+		}
+	}
 	var passed uint64
-	if slices.ContainsFunc(x.list, func(r *retired) bool { return len(r.probes) > 0 }) {
+	if len(removed) > 0 {
 		passed = given()
 	}
-	served := map[*planner.Probe]bool{} // by code that may still be in use, or whose records are in the rings
+	var kept []*retired
+	used := map[*planner.Probe]bool{} // by code that is kept
 	for _, r := range x.list {
 		if !r.quiet || len(r.probes) > 0 && passed <= r.at {
 			waiting++
 		}
-		if passed > 0 && (!r.vacated || passed <= r.at) {
-			r.serves(served)
-		}
-	}
-	kept := x.list[:0]
-	for _, r := range x.list {
-		if !r.vacated || len(r.probes) > 0 && passed <= r.at || r.numbersUsed(served) {
-			kept = append(kept, r)
+		// Records of removed probes may be by this code, too.
+		if recorded := len(r.probes) > 0 || r.serves(removed); r.vacated && (!recorded || passed > r.at) {
+			empty = append(empty, r)
 			continue
 		}
-		empty = append(empty, r)
+		kept = append(kept, r)
+		r.served(used)
 	}
-	clear(x.list[len(kept):])
+	if len(kept) > 0 {
+		empty = slices.DeleteFunc(empty, func(r *retired) bool {
+			held := slices.ContainsFunc(r.probes, func(p *Placed) bool { return used[&p.Probe] })
+			if held {
+				kept = append(kept, r)
+			}
+			return held
+		})
+	}
 	x.list = kept
 	return empty, waiting
 }
 
-// numbersUsed reports whether a removed probe is in the set.
-func (r *retired) numbersUsed(set map[*planner.Probe]bool) bool {
-	return slices.ContainsFunc(r.probes, func(p *Placed) bool { return set[&p.Probe] })
-}
-
-// serves adds the probes that the retired jumps have served to a set.
-func (r *retired) serves(set map[*planner.Probe]bool) {
-	for _, p := range r.patches {
-		for q := p; q != nil; q = q.island {
-			for _, w := range q.Wants {
-				set[w.P] = true
+// wants yields the requests that the retired jumps have served.
+func (r *retired) wants() iter.Seq[planner.Request] {
+	return func(yield func(planner.Request) bool) {
+		for _, p := range r.patches {
+			for q := p; q != nil; q = q.island {
+				for _, w := range q.Wants {
+					if !yield(w) {
+						return
+					}
+				}
 			}
 		}
 	}
 }
 
-// takeBack removes a probe from the list, so that it keeps its number. It reports whether the probe
-// was there.
-func (x *retirement) takeBack(p *Placed) bool {
-	for _, r := range x.list {
-		if i := slices.Index(r.probes, p); i >= 0 {
-			r.probes = slices.Delete(slices.Clone(r.probes), i, i+1)
-			return true
+// served adds the probes that the retired jumps have served to a set.
+func (r *retired) served(set map[*planner.Probe]bool) {
+	for w := range r.wants() {
+		set[w.P] = true
+	}
+}
+
+// serves reports whether the retired jumps have served a probe of a set.
+func (r *retired) serves(set map[*planner.Probe]bool) bool {
+	if len(set) > 0 {
+		for w := range r.wants() {
+			if set[w.P] {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// takeBack removes those of the probes that are in the list, so that they keep their numbers, and
+// returns them.
+func (x *retirement) takeBack(probes map[*Placed]bool) (list []*Placed) {
+	for _, r := range x.list {
+		r.probes = slices.DeleteFunc(r.probes, func(p *Placed) bool {
+			if probes[p] {
+				list = append(list, p)
+			}
+			return probes[p]
+		})
+	}
+	return list
 }
 
 // takeStuck empties the list of stuck sites and returns it, for another try.

@@ -3,77 +3,48 @@ package engine
 import (
 	"testing"
 
-	"kprobe/symbols"
+	"kprobe/probe/planner"
 )
 
-// TestRetirement takes what was taken out through its states: it is given back once, when
-// nobody is in it and the reader has given its records.
-func TestRetirement(t *testing.T) {
-	var x retirement
-	x.add(&retired{}) // a change that took nothing out
-	site := &retired{sites: []*Site{{Addr: 1}}}
-	probe := &retired{probes: []*Placed{{}}, at: 10}
-	x.add(site)
-	x.add(probe)
-	if x.Len() != 2 || x.vacated() {
-		t.Fatalf("%d are retired, vacated %v", x.Len(), x.vacated())
-	}
-	given := uint64(10)
-	take := func(want ...*retired) (waiting int) {
-		t.Helper()
-		empty, waiting := x.takeEmpty(func() uint64 { return given })
-		if len(empty) != len(want) {
-			t.Fatalf("%d are given back, want %d", len(empty), len(want))
-		}
-		for i, r := range empty {
-			if r != want[i] {
-				t.Errorf("another one is given back than what is empty")
-			}
-		}
-		return waiting
-	}
-	if n := take(); n != 2 {
-		t.Errorf("%d wait before threads were looked at", n)
-	}
-	site.quiet, site.vacated = true, true
-	probe.quiet = true
-	if n := take(site); n != 1 {
-		t.Errorf("%d wait while records are to be read", n)
-	}
-	given = 11
-	if n := take(); n != 0 || x.vacated() || x.Len() != 1 {
-		t.Errorf("%d wait while a call is under way; vacated %v, %d left", n, x.vacated(), x.Len())
-	}
-	probe.vacated = true
-	if !x.vacated() {
-		t.Error("a thread is in what it has left")
-	}
-	if n := take(probe); n != 0 || x.Len() != 0 {
-		t.Errorf("%d wait, %d left at the end", n, x.Len())
-	}
-	take()
+// numbered is a retirement of code that has served a probe, and of the probe, which a later change has removed.
+func numbered() (x *retirement, code, removal *retired, p *Placed) {
+	p = &Placed{}
+	served := &Patch{Patch: &planner.Patch{Wants: []planner.Request{{P: &p.Probe}}}}
+	code = &retired{patches: []*Patch{served}, quiet: true, at: 10}
+	removal = &retired{probes: []*Placed{p}, quiet: true, vacated: true, at: 20}
+	return &retirement{list: []*retired{code, removal}}, code, removal, p
 }
 
-// TestBirthPlaces asks for the places of births by addresses at their system calls, behind
-// them and beside them; what a file tells is found out once.
-func TestBirthPlaces(t *testing.T) {
-	var b births
-	asked := 0
+// A probe keeps its number until all code that has served it is vacated, and all records up to then are passed on.
+func TestTakeEmptyNumbers(t *testing.T) {
+	x, code, _, _ := numbered()
+	at := func(now uint64) []*retired {
+		empty, _ := x.takeEmpty(func() uint64 { return now })
+		return empty
+	}
+	if got := at(30); len(got) != 0 {
+		t.Errorf("while a call is active that returns by the code, %d changes are empty", len(got))
+	}
+	code.vacated, code.at = true, 40 // its last call has returned meanwhile
 	for range 2 {
-		if _, err := b.of(nil, func() (birthsIn, error) { asked++; return birthsIn{}, nil }); err != nil || asked != 1 {
-			t.Fatalf("asked %d times: %v", asked, err)
+		if got := at(30); len(got) != 0 {
+			t.Errorf("before its record is passed on, %d changes are empty", len(got))
 		}
 	}
-	m := &symbols.Module{}
-	one := bornAt{module: m}
-	one.At, one.Behind = 0x10, 0x12
-	b.places, b.trusted = []bornAt{one}, true
-	for at, want := range map[symbols.Vaddr]bool{0xf: false, 0x10: true, 0x11: false, 0x12: true} {
-		if got := b.at(m.Addr(at)) != nil; got != want {
-			t.Errorf("a place at %#x: %v", uint64(at), got)
-		}
+	if got := at(50); len(got) != 2 || x.Len() != 0 {
+		t.Errorf("in the end, %d changes are empty", len(got))
 	}
-	if b.undo(); b.trusted || b.at(m.Addr(0x10)) != nil {
-		t.Error("jumps that were taken out still count tasks")
+}
+
+// A probe that is armed again keeps its number.
+func TestTakeBack(t *testing.T) {
+	x, _, removal, p := numbered()
+	other := &Placed{}
+	removal.probes = append(removal.probes, other)
+	if got := x.takeBack(map[*Placed]bool{p: true, {}: true}); len(got) != 1 || got[0] != p {
+		t.Errorf("taken back are %v", got)
+	}
+	if len(removal.probes) != 1 || removal.probes[0] != other {
+		t.Errorf("still to be released are %v", removal.probes)
 	}
 }

@@ -165,16 +165,13 @@ func ReadSites(r io.ReaderAt, h *Header, l *Layout) ([]Site, error) {
 			return nil, fmt.Errorf("read the ring file's sites: %w", err)
 		}
 		for i := range len(b) / SiteSize {
-			entry := b[i*SiteSize:]
-			if binary.LittleEndian.Uint64(entry) == 0 {
-				continue
-			}
-			s, err := DecodeSite(entry)
+			s, err := DecodeSite(b[i*SiteSize:])
 			if err != nil {
 				return nil, fmt.Errorf("site %d: %w", first+i, err)
 			}
-			s.Entry = first + i
-			sites = append(sites, s)
+			if s.Entry = first + i; s.Addr != 0 {
+				sites = append(sites, s)
+			}
 		}
 	}
 	return sites, nil

@@ -129,6 +129,9 @@ func DecodeSite(b []byte) (Site, error) {
 	if n > SiteBytes || n == 0 && s.Addr != 0 || s.Addr+uint64(n) < s.Addr {
 		return Site{}, fmt.Errorf("%w: site of %d bytes at %#x", ErrCorrupt, n, s.Addr)
 	}
+	if s.Addr == 0 {
+		return s, nil
+	}
 	s.Before = append([]byte(nil), b[32:32+n]...)
 	s.After = append([]byte(nil), b[64:64+n]...)
 	return s, nil
