@@ -53,6 +53,10 @@ func unmappedHint(e *symbols.NotMappedError) string {
 		if info, err := os.Stat(e.Module); err == nil && info.IsDir() {
 			return e.Module + " is a folder; -x takes a program or a library"
 		}
+		var format *symbols.FormatError
+		if _, err := symbols.OpenFile(e.Module); errors.As(err, &format) {
+			return format.Path + ": " + format.What + " " + format.Why + "; -x takes a program or a library"
+		}
 		base := e.Module[strings.LastIndexByte(e.Module, '/')+1:]
 		for _, name := range e.Candidates {
 			if name == base {
