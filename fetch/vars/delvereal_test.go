@@ -139,16 +139,10 @@ func TestRealAgainstDelve(t *testing.T) {
 		command = []string{buildForDelve(t, filepath.Join(fixture.Root(), "cmd", "kprobe", "testdata", "values_delve.go"))}
 		t.Setenv("KPROBE_TEST_FUNCS", `^main\.`)
 	}
-	atoi := func(name string, or int) int {
-		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-			return n
-		}
-		return or
-	}
-	limit, lines, rounds, most := atoi("KPROBE_TEST_LIMIT", 300), atoi("KPROBE_TEST_LINES", 3), atoi("KPROBE_TEST_ROUNDS", 2), atoi("KPROBE_TEST_STOPS", 2000)
+	limit, lines, rounds, most := setting("KPROBE_TEST_LIMIT", 300), setting("KPROBE_TEST_LINES", 3), setting("KPROBE_TEST_ROUNDS", 2), setting("KPROBE_TEST_STOPS", 2000)
 	funcs := regexp.MustCompile(os.Getenv("KPROBE_TEST_FUNCS"))
 	fixture.NeedTool(t, "dlv")
-	rng := rand.New(rand.NewSource(int64(atoi("KPROBE_TEST_SEED", 1))))
+	rng := rand.New(rand.NewSource(int64(setting("KPROBE_TEST_SEED", 1))))
 	space, err := symbols.OpenFileSpace(command[0])
 	if err != nil {
 		t.Fatal(err)

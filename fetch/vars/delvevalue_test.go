@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // delveVar is a variable as delve has it. The kind is reflect's.
@@ -90,8 +91,12 @@ func atDelve(have any, v *delveVar, skipped *int) string {
 				n, _ := strconv.ParseUint(c.Value, 10, 8)
 				b = append(b, byte(n))
 			}
-			if n := min(len(s), len(b)); s[:n] != string(b[:n]) {
-				*skipped++ // of bytes that are no UTF-8
+			n := min(len(s), len(b))
+			switch {
+			case !utf8.Valid(b): // which JSON has otherwise
+				*skipped++
+			case s[:n] != string(b[:n]):
+				return differ()
 			}
 			return ""
 		}

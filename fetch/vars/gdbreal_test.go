@@ -201,6 +201,14 @@ func evaluateLive(s *liveStop, v fetch.Variable) (fetch.Type, fetch.Value, error
 	return prog.Fields()[0].Type, vals[0], nil
 }
 
+// setting is a number of the environment, or another if it has none of this name.
+func setting(name string, or int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return or
+}
+
 // TestRealAgainstGDB compares all variables that gdb has with what is recorded, at entries,
 // lines and returns of functions of a program as it runs: the command KPROBE_TEST_REAL.
 // KPROBE_TEST_MODULE is the file whose functions are looked at, if it isn't the program's;
@@ -212,14 +220,8 @@ func TestRealAgainstGDB(t *testing.T) {
 	if len(command) == 0 {
 		command = []string{fixture.Build(t, "values_types.c", "-g", "-O2")}
 	}
-	atoi := func(name string, or int) int {
-		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-			return n
-		}
-		return or
-	}
-	r := real{command: command, module: command[0], funcs: regexp.MustCompile(os.Getenv("KPROBE_TEST_FUNCS")), limit: atoi("KPROBE_TEST_LIMIT", 400),
-		lines: atoi("KPROBE_TEST_LINES", 4), rounds: atoi("KPROBE_TEST_ROUNDS", 1), seed: int64(atoi("KPROBE_TEST_SEED", 1)), raw: os.Getenv("KPROBE_TEST_RAW") == "1"}
+	r := real{command: command, module: command[0], funcs: regexp.MustCompile(os.Getenv("KPROBE_TEST_FUNCS")), limit: setting("KPROBE_TEST_LIMIT", 400),
+		lines: setting("KPROBE_TEST_LINES", 4), rounds: setting("KPROBE_TEST_ROUNDS", 1), seed: int64(setting("KPROBE_TEST_SEED", 1)), raw: os.Getenv("KPROBE_TEST_RAW") == "1"}
 	if m := os.Getenv("KPROBE_TEST_MODULE"); m != "" {
 		r.module = m
 	}
