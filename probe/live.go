@@ -183,7 +183,7 @@ func (l *Live) Refresh() error {
 
 // same is symbols.ErrGone if the process has ended. Another one may have its number then.
 func (l *Live) same() error {
-	if l.start == 0 || procfs.StartTime(l.PID) != l.start {
+	if !procfs.Runs(l.PID, l.start) {
 		return symbols.ErrGone
 	}
 	return nil
@@ -239,7 +239,7 @@ func (l *Live) refresh() error {
 			return l.ended(err)
 		}
 		tracer = 0
-	} else if tracer == 0 || s.Header.TracerStart == 0 || procfs.StartTime(tracer) != s.Header.TracerStart {
+	} else if tracer == 0 || !procfs.Runs(tracer, s.Header.TracerStart) {
 		return ErrNotTraced
 	}
 	sites, err := ring.ReadSites(l.file(), &s.Header, s.Layout)

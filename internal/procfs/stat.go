@@ -111,6 +111,10 @@ func StartTime(pid int) uint64 {
 	return start
 }
 
+// Runs reports whether the process pid that began at start (StartTime) hasn't ended: another one
+// may have its number now. Of start 0 it is false.
+func Runs(pid int, start uint64) bool { return start != 0 && StartTime(pid) == start }
+
 // Living gives the number under which /proc tells of a process's memory and
 // files: pid itself, or that of another of its threads where the first has
 // ended and the others run on. A main that calls pthread_exit leaves such a

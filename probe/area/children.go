@@ -46,7 +46,7 @@ func orphans(pid int, known []int) (out []int) {
 			continue
 		}
 		h := headerOf(kid, m)
-		if h == nil || int(h.Target) != pid || uint64(m.Start) != h.Base || h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart {
+		if h == nil || int(h.Target) != pid || uint64(m.Start) != h.Base || procfs.Runs(int(h.Tracer), h.TracerStart) {
 			continue
 		}
 		out = append(out, kid)

@@ -60,7 +60,7 @@ func livesFor(pid int, m *symbols.Mapping) int {
 	if h == nil || h.Mode&ring.ModeDetached != 0 || int(h.Target) != pid || int(h.Tracer) == os.Getpid() {
 		return 0
 	}
-	lives := func() bool { return h.TracerStart != 0 && procfs.StartTime(int(h.Tracer)) == h.TracerStart }
+	lives := func() bool { return procfs.Runs(int(h.Tracer), h.TracerStart) }
 	for until := time.Now().Add(ownerEnds); lives(); time.Sleep(ownerLook) {
 		if !tracee.Ending(int(h.Tracer)) || !time.Now().Before(until) {
 			return int(h.Tracer)

@@ -145,7 +145,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, 
 	err = p.WithStopped(ctx, func(stopped []*tracee.Thread) error {
 		// The killed kprobe may have been about to unmap it, as the last there was. No other process
 		// gets the number while this one is traced.
-		if gone = start != 0 && procfs.StartTime(pid) != start || !hasFile(pid, m); gone {
+		if gone = start != 0 && !procfs.Runs(pid, start) || !hasFile(pid, m); gone {
 			return nil
 		}
 		if a, err = Open(p, m, known); err != nil || a == nil {

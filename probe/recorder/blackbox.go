@@ -117,7 +117,7 @@ func openDead(p *io.SectionReader, kept bool) (*flight.Reader, error) {
 
 // runs reports whether the process of a book runs here.
 func runs(b *book.Book) bool {
-	return b.Boot != "" && b.Boot == procfs.BootID() && b.Start != 0 && procfs.StartTime(b.PID) == b.Start
+	return b.Boot != "" && b.Boot == procfs.BootID() && procfs.Runs(b.PID, b.Start)
 }
 
 func recordedModules(b *book.Book) (out []symbols.Recorded) {

@@ -87,7 +87,7 @@ func open(pid int) (r *Recorder, err error) {
 	for _, f := range r.set {
 		f.Name(space)
 	}
-	if start == 0 || procfs.StartTime(pid) != start {
+	if !procfs.Runs(pid, start) {
 		return nil, symbols.ErrGone // what was read by its number may be another process's
 	}
 	return r, nil
