@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -254,8 +253,7 @@ func (f *frame) result() (value, error) {
 		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	}
 	if f.mayReturnNothing() {
-		return value{}, unknown("%s is a copy that the compiler made for this program's calls (.isra), and may return nothing if none of them uses the result; fetch registers instead (%%ax)",
-			nameOf(f.fn, f.scope.site.Name))
+		return value{}, f.unknownCopy()
 	}
 	v := value{f: f, t: t, atReturn: true}
 	if f.isRustFunc() {
@@ -333,10 +331,4 @@ func (f *frame) returnsByAddress() (hidden, known bool) {
 		return f.takesAddress()
 	}
 	return hidden, known
-}
-
-// mayReturnNothing reports whether a function is a copy made by GCC's -fipa-sra, which omits
-// results that no call uses. The copy has the original function's debug information.
-func (f *frame) mayReturnNothing() bool {
-	return f.isGNU() && strings.Contains(f.scope.site.Func.Symbol.Name, ".isra.")
 }

@@ -135,9 +135,13 @@ func (p place) tellsOf(reg piece) bool {
 	})
 }
 
-// passedAnyway reports whether the place is the entry of a function that other files may call.
-// Its parameters are passed by the convention. For other functions, compilers leave some out.
+// passedAnyway reports whether the place is the entry of a function whose parameters are all passed by
+// the convention, because other files may call it. For other functions, compilers leave some
+// out. Where GCC does, it makes a copy of the function.
 func (f *frame) passedAnyway() bool {
+	if f.isGNU() && f.atEntry() && !f.mayBeCopy() {
+		return true
+	}
 	_, at, ok := f.fn.Chased(dwarf.AttrExternal)
 	return ok && at.Flag(dwarf.AttrExternal) && f.atEntry() && f.called()
 }
