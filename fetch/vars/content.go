@@ -94,8 +94,8 @@ func (f *frame) elem(t ctype) *fetch.Content {
 	return f.plainContent(t, 0, 0)
 }
 
-// arrayContent describes an array whose elements contain texts or containers; it is nil for
-// other arrays.
+// arrayContent describes an array whose elements contain texts or containers, or that is too
+// large to be recorded whole; it is nil for other arrays.
 func (f *frame) arrayContent(t ctype) *fetch.Content {
 	elem, stride := f.element(t)
 	if t.count <= 0 || stride <= 0 || f.nested > maxNested*2 {
@@ -104,7 +104,7 @@ func (f *frame) arrayContent(t ctype) *fetch.Content {
 	f.nested++
 	e := f.elem(f.whole(elem))
 	f.nested--
-	if e == nil || e.Kind == fetch.ContentPlain {
+	if e == nil || e.Kind == fetch.ContentPlain && t.size <= fetch.MaxString {
 		return nil
 	}
 	count := fetch.Trail{{Op: fetch.StepAnd}, {Op: fetch.StepAdd, Imm: uint64(t.count)}}

@@ -344,16 +344,16 @@ func (f *frame) goDynamic(t ctype) *fetch.Content {
 		if c := f.container(t); c != nil {
 			return c
 		}
-		if t.elem.IsZero() || !strings.HasPrefix(t.name, "*") {
+		var e *fetch.Content
+		if !t.elem.IsZero() && strings.HasPrefix(t.name, "*") {
+			e = f.elem(f.whole(f.resolve(t.elem)))
+		}
+		if e == nil {
 			c := f.plainContent(t, 0, 0)
 			if c != nil {
 				c.Word = true
 			}
 			return c
-		}
-		e := f.elem(f.whole(f.resolve(t.elem)))
-		if e == nil {
-			return nil
 		}
 		return &fetch.Content{Kind: fetch.ContentPointer, Name: t.name, Size: 8, Ptr: word(0), Elem: e, Word: true}
 	}

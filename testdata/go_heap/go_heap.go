@@ -227,6 +227,10 @@ func main() {
 		shown := []string{`[1]string({"q"})`, "[2]int8({1,-2})", "[0]int({})"}
 		tell(`anything v=%s list={{"a","%d"}}`, shown[i], i)
 		anything(things[i], [][2]string{{"a", fmt.Sprint(i)}})
+		// More than is recorded of a value that isn't described element by element.
+		many := []any{&[5000]byte{7}, [5000]byte{8}, &[1000]int{9}}
+		tell(`anything v=%s list={}`, []string{"*[5000]uint8({7,...})", "[5000]uint8({8,...})", "*[1000]int({9,...})"}[i])
+		anything(many[i], nil)
 		c := make(chan struct{}, 4)
 		c <- struct{}{}
 		tell("empty none={} zero={} p={None={},B=%d,Zero={}} list={{},{}} c={{}}", i)
