@@ -226,6 +226,9 @@ func (f *frame) located(e *debuginfo.Entry) (place, error) {
 	if err == nil && f.language(*e).IsGo() && f.overwritten(p, list) {
 		return place{}, fmt.Errorf("%w at this address: the program has used its register to copy memory", fetch.ErrNoValue)
 	}
+	if err == nil && f.language(*e).IsGo() && f.afterCall(p, list) {
+		return place{}, fmt.Errorf("%w at this address: the program has used its register for a call", fetch.ErrNoValue)
+	}
 	if err == nil {
 		p = f.written(e, p, list)
 	}
