@@ -89,6 +89,9 @@ func (o *outcome) compareDelve(t *testing.T, space *symbols.Space, d *delve, thr
 		if d.old && entry && w.Flags&delveArgument == 0 {
 			continue
 		}
+		if sp := number(s.GPR[4]); entry && w.Addr < sp && w.Addr+maxGoFrame >= sp {
+			continue // delve reads a frame that isn't there yet
+		}
 		at := fmt.Sprintf("%s at %v of %s (%s)", name, symbols.Vaddr(number(s.PC)-number(s.Bias)), fn, w.Type)
 		v, err := scope.Variable(name)
 		if v.AtReturn {
@@ -97,6 +100,19 @@ func (o *outcome) compareDelve(t *testing.T, space *symbols.Space, d *delve, thr
 		o.judge(s, kind, at, name, v, err, w)
 	}
 }
+
+// hasGap reports whether padding lies between parts of a value.
+func hasGap(parts []fetch.Part) bool {
+	for i := range parts[:max(len(parts)-1, 0)] {
+		if parts[i].Off+int(parts[i].Size) < parts[i+1].Off {
+			return true
+		}
+	}
+	return false
+}
+
+// maxGoFrame is more than the frame of a function that the comparisons meet.
+const maxGoFrame = 1 << 16
 
 // judge compares one variable.
 func (o *outcome) judge(s *liveStop, kind, at, name string, v fetch.Variable, err error, w *delveVar) {
@@ -111,6 +127,10 @@ func (o *outcome) judge(s *liveStop, kind, at, name string, v fetch.Variable, er
 	case err != nil:
 		b, _ := json.Marshal(w)
 		o.miss(kind, strings.ReplaceAll(err.Error(), name, "X"), fmt.Sprintf("%s: %v; delve has %.200s", at, err, b))
+		return
+	}
+	if w.Addr >= delveFake && hasGap(v.Parts) {
+		o.other++ // Go's debug information says nothing of padding, and delve has the parts behind it elsewhere
 		return
 	}
 	have, err := printedLive(s, v)
@@ -131,6 +151,9 @@ func (o *outcome) judge(s *liveStop, kind, at, name string, v fetch.Variable, er
 	o.other += skipped
 }
 
+// beneathGo matches functions that run where goroutines don't: on a thread's own stack, or before the runtime is up.
+var beneathGo = regexp.MustCompile(`^(?:internal/)?runtime[./]|^internal/(?:abi|bytealg|cpu|goarch)\.`)
+
 // TestRealAgainstDelve is TestRealAgainstGDB for programs of Go: KPROBE_TEST_REALGO is the command, and
 // KPROBE_TEST_STOPS how many stops are compared. A program that reads its input gets a few empty lines.
 func TestRealAgainstDelve(t *testing.T) {
@@ -150,7 +173,7 @@ func TestRealAgainstDelve(t *testing.T) {
 	m := space.Modules()[0]
 	var fns []symbols.Func
 	for _, fn := range m.File.Funcs() {
-		if fn.End > fn.Start && funcs.MatchString(fn.Symbol.Name) && !strings.HasPrefix(fn.Symbol.Name, "runtime.") {
+		if fn.End > fn.Start && funcs.MatchString(fn.Symbol.Name) && !beneathGo.MatchString(fn.Symbol.Name) {
 			fns = append(fns, fn)
 		}
 	}
@@ -171,11 +194,18 @@ func TestRealAgainstDelve(t *testing.T) {
 		}
 	}
 	o := &outcome{missing: map[string]int{}, example: map[string]string{}}
-	stops, returns := 0, 0
+	stops, returns, broken := 0, 0, 0
 	next := "continue"
 	var from symbols.Site
 	for stops < most {
 		state, err := d.command(next)
+		if err != nil && next == "stepOut" && broken < 20 {
+			// Old versions of delve can't step out of functions of today's Go.
+			broken++
+			_ = d.call("CancelNext", rpcArg{}, &struct{}{})
+			next = "continue"
+			continue
+		}
 		if err != nil || state.Exited || state.CurrentThread == nil {
 			t.Log(err, state)
 			break
@@ -216,8 +246,6 @@ func TestRealAgainstDelve(t *testing.T) {
 func (o *outcome) returned(d *delve, space *symbols.Space, from symbols.Site, th *delveThread, bias uint64) {
 	s := d.registers(th.ID, bias)
 	scope := At(space, from)
-	sp := number(s.GPR[4])
-	s.GPR[4] = strconv.FormatUint(sp-8, 10)
 	for i := range th.ReturnValues {
 		w := &th.ReturnValues[i]
 		if strings.Contains(w.Name, " ") {
