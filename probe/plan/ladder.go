@@ -160,10 +160,11 @@ func (t *try) single() *Patch {
 	return p
 }
 
-// window covers several instructions.
+// window covers several instructions. Behind one that doesn't fall through they may be no-ops, where these
+// are not known to be padding: a thread that a table leads there meets a guard.
 func (t *try) window() *Patch {
 	f := t.f
-	k, ok := t.k, true
+	k := t.k
 	for n := 0; ; {
 		i := f.insts[k]
 		n += int(i.Len)
@@ -178,10 +179,11 @@ func (t *try) window() *Patch {
 		if i.Flags.Any(insn.Call) {
 			return t.fail("the call at +%#x would return into the jump", i.off)
 		}
-		if i.Is(insn.Stops) {
+		next, ok := f.follows(k)
+		if i.Is(insn.Stops) && !(ok && f.unknown && next.Is(insn.Nop)) {
 			return t.fail("the code ends after %d of the jump's 5 bytes", n)
 		}
-		if _, ok = f.follows(k); !ok {
+		if !ok {
 			return t.fail("the function ends, or what follows is no instruction")
 		}
 		k++
