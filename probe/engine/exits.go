@@ -18,7 +18,7 @@ func (p *Placed) describeExits(f *assess.Function) {
 		switch x.Kind {
 		case insn.ExitRet:
 			p.pop = uint64(x.Pop)
-		case insn.ExitTail, insn.ExitCondTail:
+		case insn.ExitTail, insn.ExitCondTail, insn.ExitFall:
 			p.tails = true
 		}
 	}

@@ -117,6 +117,9 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 				if errors.Is(err, errNowhere) {
 					continue
 				}
+				if x.Kind == insn.ExitFall {
+					return nil, errors.New("it runs into what follows")
+				}
 				if to := onlyPart(list); err == nil && to.Function != nil && (to.Start == fn.Start || f.jumpedTo(to)) {
 					if !contains(parts, to.Start) {
 						parts = append(parts, to)
@@ -169,7 +172,11 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 				if err := ends[0].err; errors.Is(err, errNowhere) || open && l.opens(f, from, x, err) {
 					continue
 				} else if err != nil {
-					return nil, fmt.Errorf("at %s+%#x it jumps %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), err)
+					does := "jumps"
+					if x.Kind == insn.ExitFall {
+						does = "runs on"
+					}
+					return nil, fmt.Errorf("at %s+%#x it %s %w", from.Fn.Symbol.Name, x.Addr-uint64(from.Start), does, err)
 				}
 				for _, to := range ends {
 					if err := l.passes(f, from, x, to, parts); err != nil {
@@ -235,11 +242,9 @@ func (l *Exits) add(f *Finder, from part, x insn.Exit) error {
 	return nil
 }
 
-// endbrLen is the length of endbr64.
-const endbrLen = 4
-
 // passes adds a jump to a function that may be called, too, unless it is there already,
-// and that one's entry, unless it is a part already (detour.Passing).
+// and that one's entry, unless it is a part already (detour.Passing). The entry's detour is
+// behind an endbr64.
 func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []part) error {
 	if !to.called || to.Start == parts[0].Start {
 		return nil
@@ -249,20 +254,31 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		if err != nil {
 			return err
 		}
-		if conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80 {
+		switch {
+		case conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80:
 			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name)
+		case way == detour.PassesOn && x.Kind == insn.ExitFall && at.Inst.Flags.Any(insn.RelBranch|insn.WritesSP):
+			return fmt.Errorf("behind %s it runs on to %s", at.Site.Name, to.site.Name)
 		}
 		l.List = append(l.List, Exit{Place: at, Passing: way, Conditional: conditional})
 		return nil
 	}
-	switch d := to.to - to.Start; {
-	case d == 0 && slices.ContainsFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }):
-	case d == 0:
+	start, err := f.prove(to.part, uint64(to.Start))
+	if err != nil {
+		return err
+	}
+	entry := to.Start
+	if start.Inst.Is(insn.CET) {
+		entry += symbols.Addr(start.Inst.Len)
+	}
+	switch {
+	case to.to != to.Start && to.to < entry:
+		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
+	case to.to > entry: // not by the code at its entry
+	case !slices.ContainsFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }):
 		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
 			return err
 		}
-	case d <= endbrLen:
-		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
 	}
 	if contains(parts, to.Start) {
 		return nil
@@ -284,7 +300,7 @@ func (l *Exits) opens(f *Finder, from part, x insn.Exit, err error) bool {
 	if perr != nil {
 		return false
 	}
-	to := jumpChain(at.Inst, at.Code, x.Addr)
+	to := open.chain(at.Inst, at.Code, x.Addr)
 	if to == nil {
 		return false
 	}

@@ -51,8 +51,8 @@ type jumpEnd struct {
 
 // endsOf is where an exit of a part leads, or all of where it may: there is at least one.
 func (f *Finder) endsOf(from part, x insn.Exit) []jumpEnd {
-	to := symbols.Addr(x.To)
-	if list, ok := f.ends[to]; ok && !x.Indirect {
+	to, known := symbols.Addr(x.To), !x.Indirect && x.Kind != insn.ExitFall
+	if list, ok := f.ends[to]; ok && known {
 		return list
 	}
 	parts, err := f.jumpsTo(from, x)
@@ -63,7 +63,7 @@ func (f *Finder) endsOf(from part, x insn.Exit) []jumpEnd {
 	for _, p := range parts {
 		list = append(list, jumpEnd{part: p, called: !f.jumpedTo(p)})
 	}
-	if !x.Indirect {
+	if known {
 		f.ends[to] = list
 	}
 	return list
@@ -85,7 +85,12 @@ func (f *Finder) jumpedTo(to part) bool {
 var errNowhere = errors.New("to the padding behind a function")
 
 // openJumpError says of a jump that only the program knows where it leads.
-type openJumpError struct{ how string }
+type openJumpError struct {
+	how string
+	// pointer is the address of the pointer by which a stub of a procedure linkage table goes that the
+	// jump leads to; 0: it leads to none.
+	pointer symbols.Addr
+}
 
 // Error implements error.
 func (e *openJumpError) Error() string { return e.how }
@@ -105,6 +110,28 @@ func behind(file *symbols.File, v symbols.Vaddr) bool {
 	return false
 }
 
+// behindPadding is where control comes that runs on behind a function: through no-ops to the next one.
+// Where that isn't known, it is the same address.
+func (f *Finder) behindPadding(end symbols.Addr) symbols.Addr {
+	m := f.space.ModuleAt(end)
+	if m == nil || m.File == nil {
+		return end
+	}
+	v := m.Vaddr(end)
+	code, _ := m.File.Text(v, maxPadding)
+	for off := 0; off < len(code); {
+		if fn, ok := m.File.FuncAt(v + symbols.Vaddr(off)); ok && fn.Start == v+symbols.Vaddr(off) {
+			return end + symbols.Addr(off)
+		}
+		i, err := insn.Decode(code[off:])
+		if err != nil || !i.Is(insn.Nop) {
+			break
+		}
+		off += int(i.Len)
+	}
+	return end
+}
+
 // maxPadding is more than compilers align functions by.
 const maxPadding = 64
 
@@ -113,19 +140,32 @@ const maxPadding = 64
 // loader will say which of several functions of a name it is there are several parts.
 func (f *Finder) jumpsTo(from part, x insn.Exit) ([]part, error) {
 	to := symbols.Addr(x.To)
-	if x.Indirect {
+	if x.Kind == insn.ExitFall {
+		to = f.behindPadding(to)
+	} else if x.Indirect {
 		jump, _ := f.rule.Start(from.at(x.Addr))
 		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
 		if !ok {
-			return nil, &openJumpError{"where a register says"}
+			return nil, &openJumpError{how: "where a register says"}
 		}
 		var err error
 		if to, err = f.fixedPointer(symbols.Addr(a)); err != nil {
 			return nil, err
 		}
 	}
-	return f.partsAt(to, true)
+	parts, err := f.partsAt(to, true)
+	var foreign *foreignError
+	if x.Indirect && errors.As(err, &foreign) {
+		return nil, &openJumpError{how: err.Error()}
+	}
+	return parts, err
 }
+
+// foreignError names a module whose functions are not patched where they return.
+type foreignError struct{ module string }
+
+// Error implements error.
+func (e *foreignError) Error() string { return "into " + e.module }
 
 // onlyPart is the part of a list of one; otherwise it has no function.
 func onlyPart(list []part) part {
@@ -150,10 +190,10 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 	case !ok || fn.End <= fn.Start:
 		return nil, errors.New("to code that no function is known at")
 	case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
-		return nil, fmt.Errorf("into %s", m.Name)
+		return nil, &foreignError{m.Name}
 	}
 	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
-	if next, stub, err := f.behindStub(w); err != nil {
+	if next, pointer, stub, err := f.behindStub(w); err != nil {
 		return nil, err
 	} else if stub && !stubs {
 		return nil, errors.New("through stubs")
@@ -161,7 +201,10 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 		var list []part
 		for _, to := range next {
 			more, err := f.partsAt(to, false)
-			if err != nil {
+			var foreign *foreignError
+			if errors.As(err, &foreign) {
+				return nil, &openJumpError{err.Error(), pointer}
+			} else if err != nil {
 				return nil, err
 			}
 			list = append(list, more...)
@@ -172,22 +215,22 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := Peculiar(fn.Symbol.Name); why != "" && why != AsksCaller {
+	if why := Patchable(fn.Symbol.Name); why != "" {
 		return nil, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
 	}
 	w.Addr, w.Vaddr = in.Start, fn.Start
 	return []part{{Function: in, site: w, to: to}}, nil
 }
 
-// behindStub is where a stub of a procedure linkage table leads to; stub is
+// behindStub is where a stub of a procedure linkage table leads to, by a pointer; stub is
 // false for other code.
-func (f *Finder) behindStub(w symbols.Site) (to []symbols.Addr, stub bool, err error) {
+func (f *Finder) behindStub(w symbols.Site) (to []symbols.Addr, pointer symbols.Addr, stub bool, err error) {
 	if !strings.HasPrefix(w.Module.File.Section(w.Vaddr), ".plt") {
-		return nil, false, nil
+		return nil, 0, false, nil
 	}
 	code, err := w.Module.File.Text(w.Vaddr, 16)
 	if err != nil {
-		return nil, true, err
+		return nil, 0, true, err
 	}
 	for off := 0; off < len(code); {
 		i, err := insn.Decode(code[off:])
@@ -197,14 +240,14 @@ func (f *Finder) behindStub(w symbols.Site) (to []symbols.Addr, stub bool, err e
 		at := uint64(w.Addr) + uint64(off)
 		if a, ok := i.RIPTarget(at, code[off:]); ok && i.Is(insn.IndirectJmp) {
 			to, err := f.boundPointer(symbols.Addr(a), w)
-			return to, true, err
+			return to, symbols.Addr(a), true, err
 		}
 		if !i.Is(insn.CET) && !i.Is(insn.Nop) {
 			break
 		}
 		off += int(i.Len)
 	}
-	return nil, true, errors.New("through a stub that is not understood")
+	return nil, 0, true, errors.New("through a stub that is not understood")
 }
 
 // mostDefined is how many functions of a name there may be for a stub.
@@ -212,7 +255,7 @@ const mostDefined = 4
 
 // boundPointer reads the pointer that a stub goes by. The loader binds it once:
 // until then it leads back into the table, and the function will be the one of
-// the stub's name, or one of those.
+// the stub's name, or one of those. It is an *openJumpError if these are not known.
 func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) ([]symbols.Addr, error) {
 	var word [8]byte
 	if _, err := f.memory.ReadMemory(word[:], a); err != nil {
@@ -238,12 +281,12 @@ func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) ([]symbols.Addr
 				continue
 			}
 			if found = append(found, at); s.Kind != symbols.KindFunc || len(found) > mostDefined {
-				return nil, fmt.Errorf("to %s, which is not bound yet", name)
+				return nil, &openJumpError{fmt.Sprintf("to %s, which is not bound yet", name), a}
 			}
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("to %s, which nothing defines yet", name)
+		return nil, &openJumpError{fmt.Sprintf("to %s, which nothing defines yet", name), a}
 	}
 	return found, nil
 }
@@ -252,7 +295,7 @@ func (f *Finder) boundPointer(a symbols.Addr, stub symbols.Site) ([]symbols.Addr
 func (f *Finder) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
 	in := f.space.ModuleAt(a)
 	if in == nil {
-		return 0, &openJumpError{"through a pointer in no file"}
+		return 0, &openJumpError{how: "through a pointer in no file"}
 	}
 	for _, m := range in.Maps {
 		if a >= m.Start && a+8 <= m.End && !m.Write {
@@ -263,7 +306,21 @@ func (f *Finder) fixedPointer(a symbols.Addr) (symbols.Addr, error) {
 			return symbols.Addr(binary.LittleEndian.Uint64(word[:])), nil
 		}
 	}
-	return 0, &openJumpError{"through a pointer that may change"}
+	return 0, &openJumpError{how: "through a pointer that may change"}
+}
+
+// chain is the address that the jump leads to, an instruction at an address; nil where that can't be
+// told by a register's value.
+func (e *openJumpError) chain(i insn.Inst, code []byte, at uint64) *fetch.Chain {
+	if e.pointer != 0 {
+		return behindPointer(uint64(e.pointer))
+	}
+	return jumpChain(i, code, at)
+}
+
+// behindPointer is the address in a pointer.
+func behindPointer(a uint64) *fetch.Chain {
+	return &fetch.Chain{Source: fetch.SourceImm, Imm: a, Loads: []fetch.Load{{}}}
 }
 
 // jumpChain is the address that a jump through a register or memory leads to; nil where
@@ -273,7 +330,7 @@ func jumpChain(i insn.Inst, code []byte, at uint64) *fetch.Chain {
 		return nil
 	}
 	if a, ok := i.RIPTarget(at, code); ok {
-		return &fetch.Chain{Source: fetch.SourceImm, Imm: a, Loads: []fetch.Load{{}}}
+		return behindPointer(a)
 	}
 	base, index, _, disp, memory := i.Mem(code)
 	switch {

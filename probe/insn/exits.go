@@ -10,6 +10,7 @@ const (
 	ExitCondTail                 // a conditional jump out of the function
 	ExitTrap                     // ud2, hlt: never goes on
 	ExitNoReturn                 // a call behind which no code of the function follows
+	ExitFall                     // the last instruction, if control goes on behind it
 )
 
 // String names the way.
@@ -23,6 +24,8 @@ func (k ExitKind) String() string {
 		return "conditional tail jump"
 	case ExitTrap:
 		return "trap"
+	case ExitFall:
+		return "the function's end"
 	}
 	return "call that doesn't return"
 }
@@ -33,7 +36,8 @@ type Exit struct {
 	Addr uint64
 	// Pop is what a return takes off the stack in addition to the return address.
 	Pop uint16
-	// To is the target of a direct tail jump or call, else 0.
+	// To is the target of a direct tail jump or call, and the address behind the function for
+	// ExitFall; else 0.
 	To uint64
 	// Indirect: the jump goes through a register or memory.
 	Indirect bool
@@ -43,7 +47,7 @@ type Exit struct {
 
 // Exits lists, in order of address, every instruction by which the function is left. An
 // indirect jump is one, unless a table was found for it, or the preceding instructions are
-// those of a compiler's switch.
+// those of a compiler's switch. The last instruction may be in the list twice.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -54,7 +58,19 @@ func (f *Function) Exits() []Exit {
 			out = append(out, e)
 		}
 	}
+	if k := f.last(); k >= 0 && !f.flags[k].Any(Stops|Call) {
+		out = append(out, Exit{Kind: ExitFall, Addr: f.at(k), To: f.End(), Sure: true})
+	}
 	return out
+}
+
+// last is the last instruction that isn't padding; -1 if there is none.
+func (f *Function) last() int {
+	last := len(f.starts) - 1
+	for last > 0 && f.onlyPadding(last) {
+		last--
+	}
+	return last
 }
 
 // Returns reports whether the function may return to its caller: it has a return, a jump out of
@@ -71,18 +87,8 @@ func (f *Function) Returns() bool {
 	return false
 }
 
-// Closed reports whether Exits has every way out: all instructions are known, and the last
-// doesn't run into what follows.
-func (f *Function) Closed() bool {
-	if len(f.desyncs) > 0 || len(f.starts) == 0 {
-		return false
-	}
-	last := len(f.starts) - 1
-	for last > 0 && f.onlyPadding(last) {
-		last--
-	}
-	return f.flags[last].Any(Stops | Call)
-}
+// Closed reports whether Exits has every way out: all instructions are known.
+func (f *Function) Closed() bool { return len(f.desyncs) == 0 && len(f.starts) > 0 }
 
 func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	e := Exit{Addr: f.at(k), Sure: true}

@@ -31,11 +31,13 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &ExitWay{Probe: w.P, Open: found.Open, plain: found.Plain && len(found.List) > 0}
+	// Code of others may run by the returns of what returns twice: they are no hits by themselves.
+	twice := exits.Peculiar(w.Site.Func.Symbol.Name) == exits.ReturnsTwice
+	l := &ExitWay{Probe: w.P, Open: found.Open, plain: found.Plain && len(found.List) > 0 && !twice}
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}
-	l.own = len(l.Exits) > 0 && !slices.ContainsFunc(l.Exits, func(e Request) bool {
+	l.own = len(l.Exits) > 0 && !twice && !slices.ContainsFunc(l.Exits, func(e Request) bool {
 		return e.Passing != detour.NotPassing || !e.Within(w.Site)
 	})
 	return l, nil

@@ -55,7 +55,7 @@ func onlyJumpedTo(w symbols.Site, decode func() (*insn.Function, error)) bool {
 	returns := false
 	for _, x := range sweep.Exits() {
 		switch x.Kind {
-		case insn.ExitTrap, insn.ExitNoReturn:
+		case insn.ExitTrap, insn.ExitNoReturn, insn.ExitFall:
 			continue
 		case insn.ExitTail, insn.ExitCondTail:
 			if x.To != 0 && inMiddle(w, x.To) {
