@@ -52,6 +52,7 @@ func TestGoHeap(t *testing.T) {
 			{"p:late " + at("late") + " n later", true},
 			{"p:sums " + at("sums") + " $vars", true},
 			{"p:channels main.channels none c closed list", false},
+			{"p:instead main.instead n a b", false},
 			{"r:deferred main.deferred m out last err", false},
 			{"p:shorter " + at("shorter") + " list", false},
 		} {

@@ -120,6 +120,25 @@ func (f *frame) goPlace(e *debuginfo.Entry, results bool) (place, error) {
 	return place{}, errBadExpression
 }
 
+// mistaken reports whether debug information places a parameter, from the function's entry on, in
+// registers in which it is not passed. Go's compiler writes that of a parameter that takes the
+// value of another one by a conditional move, and later places of it are mixed up, too.
+func (f *frame) mistaken(e *debuginfo.Entry) bool {
+	low, ok := f.fn.EntryPC()
+	list := e.Locations(dwarf.AttrLocation)
+	i := slices.IndexFunc(list, func(l debuginfo.Location) bool { return !l.Everywhere() && l.Low == low })
+	if !ok || i < 0 || e.Tag() != dwarf.TagFormalParameter || !f.ofFunction(e) || f.isResult(e) || f.escaped(e) || f.hidesDictionary() {
+		return false
+	}
+	x := evaluator{f: f, unit: e.Unit()}
+	p, err := x.location(list[i].Expr)
+	if err != nil || p.registers() == 0 {
+		return false
+	}
+	q, err := f.byConvention(e)
+	return err == nil && p.registers()&^q.registers() != 0
+}
+
 // goStackResults returns where Go's results on the stack begin, counted from the stack pointer
 // at the return. They follow the parameters there; the return address is gone by then.
 func (f *frame) goStackResults() (int64, error) {

@@ -61,6 +61,12 @@ func (f *frame) placeOf(e *debuginfo.Entry) (place, error) {
 		}
 		return place{}, fmt.Errorf("%w at this address: its place is not filled in", fetch.ErrNoValue)
 	}
+	if err == nil && f.isGoFunc() && f.mistaken(e) {
+		if f.atEntry() {
+			return f.byConvention(e)
+		}
+		return place{}, fmt.Errorf("%w at this address: debug information places it where another parameter is", fetch.ErrNoValue)
+	}
 	if f.isGoFunc() && f.atEntry() && f.ofFunction(e) && !f.hidesDictionary() && (p.kind == inPieces || errors.Is(err, fetch.ErrNoValue)) {
 		if q, cerr := f.byConvention(e); cerr == nil {
 			return q, nil // the whole parameter, also parts that the function doesn't use

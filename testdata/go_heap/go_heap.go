@@ -3,7 +3,10 @@
 // Each place is told by the program itself, in kprobe's words, just before.
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 type large struct {
 	Words [100]int16
@@ -138,6 +141,24 @@ func pieces(x nested) { escape(nil) }
 func bare(p padded) padded { return p }
 
 //go:noinline
+func instead(n, a, b int, err, cause error) int {
+	if a == 0 || err == nil {
+		panic("none")
+	}
+	if b == 0 {
+		b = a // by a conditional move
+	}
+	if cause == nil {
+		cause = err
+	}
+	escape(nil)
+	kept = append(kept[:0], err, cause)
+	return a + b
+}
+
+var kept []error
+
+//go:noinline
 func channels(none, c, closed chan int, list []chan int8) { escape(nil) }
 
 // deferred has a deferred call that it makes itself, which changes a result.
@@ -231,6 +252,8 @@ func main() {
 		many := []any{&[5000]byte{7}, [5000]byte{8}, &[1000]int{9}}
 		tell(`anything v=%s list={}`, []string{"*[5000]uint8({7,...})", "[5000]uint8({8,...})", "*[1000]int({9,...})"}[i])
 		anything(many[i], nil)
+		tell("instead n=%d a=%d b=%d", i, i+1, i)
+		instead(i, i+1, i, errors.New("e"), nil)
 		c := make(chan struct{}, 4)
 		c <- struct{}{}
 		tell("empty none={} zero={} p={None={},B=%d,Zero={}} list={{},{}} c={{}}", i)
