@@ -17,8 +17,9 @@ import (
 //
 // To add probes, kprobe attaches, arms them beside the existing ones, with a memory file of
 // their own, and leaves again. To remove all probes of a memory file, kprobe attaches and does
-// what recovery does. If only some probes of a file are removed, their jumps stay: they are
-// switched off for good and no longer listed, until the last probe of the file goes.
+// what recovery does. If only some probes of a file are removed, they are switched off for good and
+// no longer listed; then their places in the text are given back, except those that probes of the file
+// need which stay (area/prune.go).
 
 // leaveMore adds definitions to probes that were left alone: all, or none.
 func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
@@ -50,7 +51,7 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 	if err := l.Refresh(); err != nil {
 		return err
 	}
-	whole := map[symbols.Addr]bool{}
+	whole, hidden := map[symbols.Addr]bool{}, false
 	for _, x := range append([]*Live{l}, l.more...) {
 		if !slices.ContainsFunc(x.snap.Probes, func(p ring.ProbeState) bool { return !goes(&p) }) {
 			whole[x.base] = true
@@ -61,10 +62,11 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 				if err := ring.Hide(x.file(), x.snap.Layout, p.ID); err != nil {
 					return l.ended(err)
 				}
+				hidden = true
 			}
 		}
 	}
-	if len(whole) > 0 {
+	if len(whole) > 0 || hidden {
 		if _, err := area.RecoverAll(ctx, []int{l.PID}, &area.Chosen{Start: l.start, Files: whole}); err != nil {
 			return err
 		}

@@ -45,6 +45,8 @@ type Area struct {
 	Scratch *memory.Arena // what injected calls run from; nil: none yet
 	// padding is where a killed kprobe has left injected code outside its memory; 0: nowhere.
 	padding symbols.Addr
+	// pools are the return instances that another process had, of whose memory this one has a copy.
+	pools []symbols.Mapping
 
 	Fallbacks *fallbacks.Fallbacks
 

@@ -1,7 +1,9 @@
 package area
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -58,24 +60,13 @@ func orphans(pid int, known []int) (out []int) {
 // nobody traced it, with a copy of its memory, and processes that outlive it in its memory.
 type Forked struct {
 	area  *Area
-	inode uint64     // of the memory file; 0: it wasn't found
-	known []ring.Map // what was mapped, as noted
+	inode uint64  // of the memory file; 0: it wasn't found
+	known journal // as noted
 }
 
 // Note notes what is mapped. It must be called before the area is removed, and, if there are
 // such processes, before any of its memory is unmapped.
-func (f *Forked) Note() {
-	if h, layout, err := ring.ReadHeader(f.area.File, memory.PossibleCPUs()); err == nil {
-		maps, _ := ring.ReadMaps(f.area.File, h, layout) // none where it is damaged
-		for _, m := range maps {
-			i := slices.IndexFunc(f.known, func(k ring.Map) bool { return k.Addr == m.Addr && k.Size == m.Size })
-			if i < 0 {
-				i, f.known = len(f.known), append(f.known, m)
-			}
-			f.known[i] = m
-		}
-	}
-}
+func (f *Forked) Note() { f.known.note(f.area.File, f.area.Proc) }
 
 // Forked returns the finder of such processes. It must be called while the process lives.
 func (a *Area) Forked() *Forked {
@@ -131,7 +122,7 @@ func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error)
 				return err
 			}
 		}
-		_, kerr := recoverOne(ctx, tr, pid, f.known, nil)
+		_, kerr := recoverOne(ctx, tr, pid, journals{f.inode: f.known}, nil)
 		if kerr != nil && !errors.Is(kerr, tracee.ErrGone) && !errors.Is(kerr, symbols.ErrGone) {
 			err = errors.Join(err, fmt.Errorf("process %d: %w", pid, kerr))
 		}
@@ -139,12 +130,58 @@ func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error)
 	return err
 }
 
-// journaled returns the mappings that the memory file of a process knows. It is called before
-// they are removed: children share the file, and their own copies of the mappings stay. It is
-// nil if there is no readable file.
-func journaled(pid int) []ring.Map {
-	m, err := FindMemfile(pid)
-	if err != nil || m == nil {
+// journals are what memory files know, by the files' inodes.
+type journals map[uint64]journal
+
+// journal is what a memory file knows until what it is about is removed from a process. Forked processes share the
+// file, and have copies of it all.
+type journal struct {
+	maps                   []ring.Map
+	fallback, fallbackData uint64 // memory.HeaderFallback and memory.HeaderFallbackData
+	// pools are the return instances (memory.HeaderPools), by Start and End.
+	pools []symbols.Mapping
+}
+
+// note notes what the file knows now. What is noted already stays.
+func (j *journal) note(r io.ReaderAt, mem symbols.Memory) {
+	h, layout, err := ring.ReadHeader(r, memory.PossibleCPUs())
+	if err != nil {
+		return
+	}
+	maps, _ := ring.ReadMaps(r, h, layout) // none where it is damaged
+	for _, m := range maps {
+		i := slices.IndexFunc(j.maps, func(k ring.Map) bool { return k.Addr == m.Addr && k.Size == m.Size })
+		if i < 0 {
+			i, j.maps = len(j.maps), append(j.maps, m)
+		}
+		j.maps[i] = m
+	}
+	word := func(at int64, w *uint64) {
+		var b [8]byte
+		if _, err := r.ReadAt(b[:], layout.Header.Off+at); err == nil {
+			*w = cmp.Or(binary.LittleEndian.Uint64(b[:]), *w)
+		}
+	}
+	var first uint64
+	word(memory.HeaderFallback, &j.fallback)
+	word(memory.HeaderFallbackData, &j.fallbackData)
+	word(memory.HeaderPools, &first)
+	for at := symbols.Addr(first); at != 0 && len(j.pools) < mostPools; {
+		known := func(m symbols.Mapping) bool { return m.Start == at }
+		next, end, err := poolAt(mem, at)
+		if err != nil || slices.ContainsFunc(j.pools, known) {
+			return
+		}
+		j.pools = append(j.pools, symbols.Mapping{Start: at, End: end})
+		at = next
+	}
+}
+
+// journaled returns what the memory files of a process know. It is called before that is removed.
+// It is nil if there is no readable file.
+func journaled(pid int) (known journals) {
+	files, err := FindMemfiles(pid)
+	if err != nil || len(files) == 0 {
 		return nil
 	}
 	mem, err := os.Open(procfs.Image(pid).Path("mem"))
@@ -152,15 +189,13 @@ func journaled(pid int) []ring.Map {
 		return nil
 	}
 	defer mem.Close()
-	r, h, layout, err := readHeader(mem, m)
-	if err != nil {
-		return nil
+	known = journals{}
+	for _, m := range files {
+		var j journal
+		j.note(io.NewSectionReader(mem, int64(m.Start), int64(m.End-m.Start)), memory.Whole{Mem: mem})
+		known[m.Inode] = j
 	}
-	maps, err := ring.ReadMaps(r, h, layout)
-	if err != nil {
-		return nil
-	}
-	return maps
+	return known
 }
 
 // readHeader reads the header of a memory file through the memory of a process that has it

@@ -12,9 +12,12 @@ import (
 )
 
 // Open finds another session's area in an address space by its memory file, which it reads
-// through the target's memory. It returns nil if nothing was written to the file yet. For known
-// see recoverOne.
-func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error) {
+// through the target's memory. It returns nil if nothing was written to the file yet. For known,
+// which may be nil, see recoverOne.
+func Open(p *tracee.Process, m *symbols.Mapping, known *journal) (*Area, error) {
+	if known == nil {
+		known = &journal{}
+	}
 	file, h, err := memory.Open(p, m)
 	if err != nil || file == nil {
 		return nil, err
@@ -23,12 +26,12 @@ func Open(p *tracee.Process, m *symbols.Mapping, known []ring.Map) (*Area, error
 	if _, err := a.journalled(); err != nil {
 		return nil, fmt.Errorf("read the sites of an earlier kprobe: %w", err)
 	}
-	maps, err := a.findArenas(known)
+	maps, err := a.findArenas(known.maps)
 	if err != nil {
 		return nil, err
 	}
-	a.padding = paddingOf(p.PID())
-	return a, a.findFallbacks(maps)
+	a.padding, a.pools = paddingOf(p.PID()), known.pools
+	return a, a.findFallbacks(maps, known)
 }
 
 // findArenas finds the arenas that the journal lists, and those of known, as they are mapped now.
@@ -71,16 +74,19 @@ func (a *Area) findScratch() error {
 	return nil
 }
 
-// findFallbacks finds the fallback handlers that the header names.
-func (a *Area) findFallbacks(maps []symbols.Mapping) error {
+// findFallbacks finds the fallback handlers that the header names or has named.
+func (a *Area) findFallbacks(maps []symbols.Mapping, known *journal) error {
 	h := a.File.Layout.Header.Off
 	code, err := a.File.Get64(h + memory.HeaderFallback)
-	if err != nil || code == 0 {
+	if err != nil || code == 0 && known.fallback == 0 {
 		return err
 	}
 	data, err := a.File.Get64(h + memory.HeaderFallbackData)
 	if err != nil {
 		return err
+	}
+	if code == 0 {
+		code, data = known.fallback, known.fallbackData
 	}
 	codeThere, _ := memory.AnonymousIn(maps, symbols.Addr(code), memory.PageSize)
 	dataThere, _ := memory.AnonymousIn(maps, symbols.Addr(data), memory.PageSize)

@@ -20,7 +20,7 @@ import (
 // Recover removes the probes of a killed kprobe from processes: breakpoints, return
 // trampolines, the fallback handler, mapped memory. It also cleans processes that these have
 // forked since, with copies of it all. Probes that were left alone on purpose (Session.Detach)
-// stay. It returns the processes in which it found something. A process that is still traced,
+// stay; where some of them were removed, their places in the text are given back (prune.go). It returns the processes in which it found something. A process that is still traced,
 // by that kprobe or another, is left alone, with an error. A process that is gone is no error.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 	return RecoverAll(ctx, pids, nil)
@@ -30,6 +30,37 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 type Chosen struct {
 	Start uint64                // when the process began (procfs.StartTime): another may have got its number since; 0: any
 	Files map[symbols.Addr]bool // by where they are mapped
+	// Pending is filled in with why places of probes that were removed before are not free yet.
+	Pending []error
+}
+
+// start is when the process began.
+func (c *Chosen) start() uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.Start
+}
+
+// copied chooses the same files in forked processes, which have begun at other times.
+func (c *Chosen) copied() *Chosen {
+	if c == nil {
+		return nil
+	}
+	return &Chosen{Files: c.Files}
+}
+
+// pending notes why places can't be given back. It returns errors that nobody asks Chosen for.
+func (c *Chosen) pending(err error) error {
+	var waits *PendingError
+	if err != nil && !errors.As(err, &waits) && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
+		err = &PendingError{err.Error()}
+	}
+	if c == nil || err == nil {
+		return err
+	}
+	c.Pending = append(c.Pending, err)
+	return nil
 }
 
 // has reports whether the memory file that is mapped at an address is chosen. Nothing is, of a nil Chosen.
@@ -52,7 +83,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chose
 		return nil, err
 	}
 	var errs []error
-	one := func(pid int, known []ring.Map) (found bool) {
+	one := func(pid int, known journals, also *Chosen) (found bool) {
 		found, err := recoverOne(ctx, tr, pid, known, also)
 		if found {
 			recovered = append(recovered, pid)
@@ -64,7 +95,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chose
 	}
 	for _, pid := range pids {
 		known := mapped(pid)
-		found := one(pid, nil)
+		found := one(pid, nil, also)
 		m, err := FindMemfile(pid)
 		gone := errors.Is(err, symbols.ErrGone)
 		if m != nil || err != nil && !gone {
@@ -75,24 +106,23 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chose
 			kids = append(kids, orphans(pid, kids)...)
 		}
 		if known == nil && len(kids) > 0 {
-			known = mapped(kids[0]) // the children share one file, which is empty once one of them was recovered
+			known = mapped(kids[0]) // the children share the files, which are empty once one of them was recovered
 		}
 		for _, kid := range kids {
-			one(kid, known)
+			one(kid, known, also.copied())
 		}
 	}
 	return recovered, errors.Join(errs...)
 }
 
 // mapped is journaled; nil if the read takes too long.
-func mapped(pid int) []ring.Map {
-	known, _ := untrusted.Within(func() ([]ring.Map, error) { return journaled(pid), nil })
+func mapped(pid int) journals {
+	known, _ := untrusted.Within(func() (journals, error) { return journaled(pid), nil })
 	return known
 }
 
-// recoverOne recovers a process. known lists mappings that may be there in addition to those in
-// its memory file. Of memory files that were left alone it removes those in also.
-func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also *Chosen) (found bool, err error) {
+// recoverOne recovers a process. known is what may be there in addition to what its memory files list. Of memory files that were left alone it removes those in also.
+func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known journals, also *Chosen) (found bool, err error) {
 	found, err = recoverFiles(ctx, tr, pid, known, also)
 	if err != nil {
 		return found, err
@@ -107,16 +137,21 @@ func recoverOne(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Ma
 }
 
 // recoverFiles is recoverOne for what memory files list.
-func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.Map, also *Chosen) (found bool, err error) {
+func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known journals, also *Chosen) (found bool, err error) {
 	files, err := FindMemfiles(pid)
 	if err != nil {
 		return false, err
 	}
+	var errs []error
 	for _, m := range files {
 		start := uint64(0)
 		if also.has(m.Start) {
 			start = also.Start
 		} else if leftAlone(pid, m) {
+			if hasAbandoned(pid, m) {
+				found = true
+				errs = append(errs, also.pending(prune(ctx, tr, pid, also.start(), m)))
+			}
 			continue
 		}
 		if by := livesFor(pid, m); by != 0 {
@@ -127,15 +162,15 @@ func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known []ring.
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
 		found = true
-		if err := recoverFile(ctx, tr, pid, start, m, known); err != nil {
+		if err := recoverFile(ctx, tr, pid, start, m, known[m.Inode]); err != nil {
 			return true, err
 		}
 	}
-	return found, nil
+	return found, errors.Join(errs...)
 }
 
 // recoverFile removes what a memory file lists, unless start isn't 0 and the process began at another time.
-func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *symbols.Mapping, known []ring.Map) error {
+func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *symbols.Mapping, known journal) error {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
 		return err
@@ -148,7 +183,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, 
 		if gone = start != 0 && !procfs.Runs(pid, start) || !hasFile(pid, m); gone {
 			return nil
 		}
-		if a, err = Open(p, m, known); err != nil || a == nil {
+		if a, err = Open(p, m, &known); err != nil || a == nil {
 			return err
 		}
 		if err := a.disown(); err != nil {
@@ -185,7 +220,7 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, 
 		if !hasFile(pid, m) {
 			return nil
 		}
-		if _, err := a.findArenas(known); err != nil {
+		if _, err := a.findArenas(known.maps); err != nil {
 			return errors.Join(err, a.abandon())
 		}
 		return a.Leave(ctx, stopped)

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -84,20 +85,23 @@ func (a *Area) RestoreSlot(slot symbols.Addr) error {
 // trampolines.
 func (a *Area) RestoreReturns() error {
 	first, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderPools)
-	if err != nil || first == 0 {
+	if err != nil || first == 0 && len(a.pools) == 0 {
 		return err
 	}
 	maps, err := symbols.ReadMaps(a.Proc.PID())
 	if err != nil {
 		return err
 	}
+	if first == 0 {
+		return a.restoreCopied(maps)
+	}
 	all, seen := uint64(0), map[symbols.Addr]bool{}
 	for at := symbols.Addr(first); at != 0; {
-		var head [16]byte
-		if _, err := a.Proc.ReadOwn(head[:], at); err != nil {
+		next, end, err := poolAt(ownMemory{a.Proc}, at)
+		if err != nil {
 			return fmt.Errorf("read return instances: %w", err)
 		}
-		size := binary.LittleEndian.Uint64(head[8:])
+		size := uint64(end - at)
 		wrong := ""
 		private, _ := memory.AnonymousIn(maps, at, size)
 		switch {
@@ -118,7 +122,39 @@ func (a *Area) RestoreReturns() error {
 		if err := a.restorePool(at+memory.PoolsHead, at+symbols.Addr(size)); err != nil {
 			return err
 		}
-		at = symbols.Addr(binary.LittleEndian.Uint64(head[:]))
+		at = next
+	}
+	return nil
+}
+
+// poolAt reads where the pools at an address end, and where the next are; 0: there are no others.
+func poolAt(mem symbols.Memory, at symbols.Addr) (next, end symbols.Addr, err error) {
+	var head [16]byte
+	if _, err := mem.ReadMemory(head[:], at); err != nil {
+		return 0, 0, err
+	}
+	return symbols.Addr(binary.LittleEndian.Uint64(head[:])), at + symbols.Addr(binary.LittleEndian.Uint64(head[8:])), nil
+}
+
+// ownMemory is memory of a process that kprobe has mapped itself.
+type ownMemory struct{ *tracee.Process }
+
+// ReadMemory implements symbols.Memory.
+func (m ownMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) { return m.ReadOwn(b, at) }
+
+// restoreCopied does so in a forked process, for the instances that its maker had. Some may have been laid only after the
+// fork: there is nothing of them, or memory of the program that looks like no instance.
+func (a *Area) restoreCopied(maps []symbols.Mapping) error {
+	all := uint64(0)
+	for _, m := range a.pools {
+		size := uint64(m.End - m.Start)
+		if private, _ := memory.AnonymousIn(maps, m.Start, size); !private || size < memory.PoolsHead || size > mostPool || all+size > allPools {
+			continue
+		}
+		all += size
+		if err := a.restorePool(m.Start+memory.PoolsHead, m.End); err != nil {
+			return err
+		}
 	}
 	return nil
 }

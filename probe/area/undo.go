@@ -82,6 +82,11 @@ func (a *Area) written() (list []*Write, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return writesOf(sites), nil
+}
+
+// writesOf lists the text writes of sites.
+func writesOf(sites []ring.Site) (list []*Write) {
 	for _, l := range sites {
 		before, after := l.Before, l.After
 		if l.Tactic == uint16(plan.Breakpoint) && len(before) > 0 {
@@ -95,7 +100,7 @@ func (a *Area) written() (list []*Write, err error) {
 		w.Leads = l.Tactic == uint16(plan.ShortJump) && w.short()
 		list = append(list, w)
 	}
-	return list, nil
+	return list
 }
 
 // RestoreText undoes the text writes in the journal, and lowers the semaphores that were

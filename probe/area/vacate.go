@@ -78,13 +78,11 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 	}
 	regs := *now
 	trapped := t.AtTrap()
+	if answered, err := a.answerLifted(t, &regs); answered || err != nil {
+		return err
+	}
 	if trapped {
 		regs.Rip-- // the int3 has had no effect
-		if a.lifted.at(regs.Rip) {
-			return a.lead(t, &regs)
-		}
-	} else if a.lifted.at(regs.Rip) && t.DropFault(unix.SIGILL) {
-		return nil // a guard: the program's instruction is there again
 	}
 	if !a.holds(symbols.Addr(regs.Rip)) {
 		return nil
@@ -126,6 +124,19 @@ func (a *Area) moveOut(t *tracee.Thread) error {
 		regs, trapped = *out, false
 	}
 	return fmt.Errorf("thread %d can't be moved out of kprobe's code", t.TID())
+}
+
+// answerLifted answers the trap of a thread at a byte that kprobe has put back, and reports whether that was it.
+func (a *Area) answerLifted(t *tracee.Thread, now *unix.PtraceRegs) (answered bool, err error) {
+	regs := *now
+	if t.AtTrap() {
+		regs.Rip-- // the int3 has had no effect
+		if a.lifted.at(regs.Rip) {
+			return true, a.lead(t, &regs)
+		}
+		return false, nil
+	}
+	return a.lifted.at(regs.Rip) && t.DropFault(unix.SIGILL), nil // a guard: the program's instruction is there again
 }
 
 // mostInFallback bounds how many instructions of a fallback handler a thread executes.

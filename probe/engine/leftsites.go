@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"kprobe/internal/untrusted"
 	"kprobe/probe/memory"
@@ -19,7 +22,10 @@ type leftSites struct {
 }
 
 // leftSite is a change of the text by probes that were left.
-type leftSite struct{ ring.Site }
+type leftSite struct {
+	ring.Site
+	events []string // of the probes that need it, GROUP/EVENT, each once
+}
 
 // Owns yields the ranges of text that belong to the change.
 func (s *leftSite) Owns() iter.Seq[plan.Range] {
@@ -61,7 +67,7 @@ func (s *leftSites) look(pid int) {
 		if !memory.IsFile(pid, &m) {
 			continue
 		}
-		list, err := untrusted.Within(func() ([]ring.Site, error) { return sitesLeft(pid, m.Start) })
+		list, err := untrusted.Within(func() ([]*leftSite, error) { return sitesLeft(pid, m.Start) })
 		if err != nil {
 			continue // the mapping is no valid memory file
 		}
@@ -69,14 +75,14 @@ func (s *leftSites) look(pid int) {
 			if s.pages == nil {
 				s.pages = planner.PageIndex[*leftSite]{}
 			}
-			s.pages.Add(&leftSite{x})
+			s.pages.Add(x)
 		}
 	}
 }
 
 // sitesLeft lists the bytes that are changed by the detached probes of the memory file at base; none
 // if its probes are not detached.
-func sitesLeft(pid int, base symbols.Addr) ([]ring.Site, error) {
+func sitesLeft(pid int, base symbols.Addr) (out []*leftSite, err error) {
 	mem, err := memory.OpenProcess(pid)
 	if err != nil {
 		return nil, err
@@ -87,5 +93,56 @@ func sitesLeft(pid int, base symbols.Addr) ([]ring.Site, error) {
 	if err != nil || s.Header.Mode&ring.ModeDetached == 0 || s.Header.Base != uint64(base) {
 		return nil, err
 	}
-	return ring.ReadSites(file, &s.Header, s.Layout)
+	events := map[uint32][]string{}
+	at := map[uint64][]string{}
+	for i := range s.Probes {
+		p := &s.Probes[i]
+		if !slices.Contains(events[p.Group], p.Name) && p.Group != ownGroup {
+			events[p.Group] = append(events[p.Group], p.Name)
+		}
+		at[p.Addr] = append(at[p.Addr], p.Name)
+	}
+	sites, err := ring.ReadSites(file, &s.Header, s.Layout)
+	for _, x := range sites {
+		names := events[x.Group]
+		if x.Group == ownGroup {
+			names = at[x.Addr]
+		}
+		out = append(out, &leftSite{x, names})
+	}
+	return out, err
 }
+
+// why says what stands where probes were left, and what takes it away.
+func (s *leftSites) why(pid int, lo, hi symbols.Addr) string {
+	var events []string
+	own, removed := false, false
+	for _, x := range s.pages.Near(uint64(lo), uint64(hi)) {
+		for r := range x.Owns() {
+			if r.Lo >= uint64(hi) || uint64(lo) >= r.Hi {
+				continue
+			}
+			own, removed = own || x.Group == ownGroup && len(x.events) == 0, removed || x.Group != ownGroup && len(x.events) == 0
+			for _, e := range x.events {
+				if !slices.Contains(events, e) {
+					events = append(events, e)
+				}
+			}
+			break
+		}
+	}
+	switch {
+	case own:
+		return fmt.Sprintf("a jump is there that detached probes need, beside a system call: it goes with the last of them: kprobe del -p %d '*'", pid)
+	case len(events) > mostNamed:
+		return fmt.Sprintf("detached probes are there (%s and %d more events): kprobe list --sites -p %d shows them, kprobe del -p %[3]d takes them out", strings.Join(events[:mostNamed], ", "), len(events)-mostNamed, pid)
+	case len(events) > 0:
+		return fmt.Sprintf("detached probes are there: kprobe del -p %d %s takes them out", pid, strings.Join(events, " "))
+	case removed:
+		return fmt.Sprintf("the jump of a detached probe that was removed is there: a thread may still run in its code, or another process have a copy of it; try again, or kprobe del -p %d '*'", pid)
+	}
+	return ""
+}
+
+// mostNamed is how many events an error names.
+const mostNamed = 4

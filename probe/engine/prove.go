@@ -48,7 +48,7 @@ var errForeign = errors.New("the memory is not what the file holds: something el
 // where they are original: they may be part of a jump.
 func (tg *Target) pristine(a symbols.Addr, want []byte) error {
 	if len(tg.leftIn(a, a+symbols.Addr(len(want)))) > 0 {
-		return fmt.Errorf("detached probes are there: kprobe list --sites -p %[1]d shows them, kprobe del -p %[1]d takes them out", tg.Proc.PID())
+		return errors.New(tg.left.why(tg.Proc.PID(), a, a+symbols.Addr(len(want))))
 	}
 	have := make([]byte, len(want))
 	if err := tg.readText(have, a); err != nil {

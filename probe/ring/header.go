@@ -147,7 +147,7 @@ func DecodeHeader(b []byte) (*Header, *Layout, error) {
 	if string(b[:len(Magic)]) != Magic {
 		return nil, nil, fmt.Errorf("%w: no magic", ErrCorrupt)
 	}
-	if v := le.Uint32(b[8:]); v != Version {
+	if v := le.Uint32(b[8:]); v != Version && v != versionBefore {
 		return nil, nil, fmt.Errorf("%w: %d, this is %d", ErrVersion, v, Version)
 	}
 	h := &Header{

@@ -91,7 +91,7 @@ func FuzzDecodeHeader(f *testing.F) {
 }
 
 func TestTableRoundTrip(t *testing.T) {
-	p := Probe{ID: 5, Name: "grp/ev", Addr: 0x401000, Tactic: 3, Armed: 77}
+	p := Probe{ID: 5, Name: "grp/ev", Addr: 0x401000, Tactic: 3, Armed: 77, Group: 4}
 	if q, err := DecodeProbe(p.Encode()); err != nil || q != p {
 		t.Errorf("probe: %+v, %v", q, err)
 	}
@@ -99,7 +99,7 @@ func TestTableRoundTrip(t *testing.T) {
 	if q, err := DecodeProbe(long.Encode()); err != nil || len(q.Name) != NameSize {
 		t.Errorf("a long name: %d bytes, %v", len(q.Name), err)
 	}
-	s := Site{Addr: 0x401000, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}, Lo: 0x400ffe, Hi: 0x401005}
+	s := Site{Addr: 0x401000, Tactic: 2, Detour: 1, Copy: 2, Before: []byte{1, 2}, After: []byte{3, 4}, Lo: 0x400ffe, Hi: 0x401005, Group: 6}
 	b, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -30,8 +30,12 @@ const MemfdName = "kprobe"
 // complete.
 const Magic = "KPROBE\x00\x00"
 
-// Version is the layout's version; a reader refuses any other.
-const Version = 9
+// Version is the layout's version. A reader also takes the version before, whose sites and probes have no
+// groups, and refuses any other.
+const (
+	Version       = 10
+	versionBefore = 9
+)
 
 // PageSize is the granule of every section.
 const PageSize = 4096

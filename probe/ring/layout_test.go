@@ -170,7 +170,7 @@ func TestFormatIsFixed(t *testing.T) {
 		{"area shift", int64(l.AreaShift), 23}, {"slack", Slack, 32768},
 		{"flags", l.Flags.Off, 0x1000}, {"probes", l.Probes.Off, 0x41000}, {"sites", l.Sites.Off, 0x1041000},
 		{"stamp", StampSize, 8}, {"claimed", ClaimOff, 72}, {"overwritten", OverOff, 80}, {"up to", OverTo, 88}, {"taken", TakenSize, 32}, {"taken in sequences", TakenSeq, 16}, {"mode", ModeOff, 124},
-		{"version", Version, 9},
+		{"version", Version, 10}, {"version before", versionBefore, 9}, {"group", GroupOff, 16}, {"site's group", SiteGroupOff, 112},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)

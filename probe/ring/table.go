@@ -12,6 +12,8 @@ const (
 	NameSize  = ProbeSize - 64
 	// TacticOff is where a descriptor's Tactic is: it changes in place.
 	TacticOff = 4
+	// GroupOff is where its Group is: it is known only when the probes are left alone.
+	GroupOff = 16
 )
 
 // Probe is a probe's descriptor:
@@ -20,6 +22,7 @@ const (
 //	+4   u16 Tactic
 //	+6   u16 length of Name
 //	+8   u64 Addr
+//	+16  u32 Group
 //	+24  u64 Armed
 //	+64  Name, at most NameSize bytes
 type Probe struct {
@@ -28,6 +31,8 @@ type Probe struct {
 	Addr   uint64 // of the site in the target
 	Tactic uint16 // a plan.Tactic
 	Armed  uint64 // CLOCK_MONOTONIC, ns
+	// Group is that of the sites which the probe needs; 0: it isn't known, or kprobe needs them itself.
+	Group uint32
 }
 
 // Encode gives the descriptor's bytes.
@@ -38,6 +43,7 @@ func (p *Probe) Encode() []byte {
 	le.PutUint16(b[TacticOff:], p.Tactic)
 	le.PutUint16(b[6:], uint16(copy(b[64:], p.Name)))
 	le.PutUint64(b[8:], p.Addr)
+	le.PutUint32(b[GroupOff:], p.Group)
 	le.PutUint64(b[24:], p.Armed)
 	return b
 }
@@ -54,7 +60,7 @@ func DecodeProbe(b []byte) (Probe, error) {
 	}
 	return Probe{
 		ID: le.Uint32(b), Tactic: le.Uint16(b[TacticOff:]), Name: string(b[64 : 64+n]), Addr: le.Uint64(b[8:]),
-		Armed: le.Uint64(b[24:]),
+		Armed: le.Uint64(b[24:]), Group: le.Uint32(b[GroupOff:]),
 	}, nil
 }
 
@@ -63,6 +69,8 @@ func DecodeProbe(b []byte) (Probe, error) {
 const (
 	SiteSize  = 128
 	SiteBytes = 32
+	// SiteGroupOff is where an entry's Group is.
+	SiteGroupOff = 112
 )
 
 // Site is a patched place: what a later kprobe needs in order to remove the patch and to know
@@ -77,6 +85,7 @@ const (
 //	+64  After, SiteBytes
 //	+96  u64 Lo
 //	+104 u64 Hi
+//	+112 u32 Group
 type Site struct {
 	Addr   uint64 // of the first changed byte
 	Tactic uint16 // a plan.Tactic
@@ -87,7 +96,10 @@ type Site struct {
 	// Lo and Hi bound the bytes that must stay as they are for the patch, written or not: what it displaces, and
 	// what is part of its displacement. 0: only After.
 	Lo, Hi uint64
-	Entry  int // its number in the table; not encoded
+	// Group is a number that all sites have in common which must be restored together. They may be once no probe
+	// has it. 0: it isn't known, or kprobe needs the site as long as there are any probes.
+	Group uint32
+	Entry int // its number in the table; not encoded
 }
 
 // Encode gives the entry's bytes.
@@ -106,6 +118,7 @@ func (s *Site) Encode() ([]byte, error) {
 	copy(b[64:], s.After)
 	le.PutUint64(b[96:], s.Lo)
 	le.PutUint64(b[104:], s.Hi)
+	le.PutUint32(b[SiteGroupOff:], s.Group)
 	return b, nil
 }
 
@@ -122,6 +135,7 @@ func DecodeSite(b []byte) (Site, error) {
 	s := Site{
 		Addr: le.Uint64(b), Tactic: le.Uint16(b[12:]),
 		Detour: le.Uint64(b[16:]), Copy: le.Uint64(b[24:]), Lo: le.Uint64(b[96:]), Hi: le.Uint64(b[104:]),
+		Group: le.Uint32(b[SiteGroupOff:]),
 	}
 	if s.Hi-s.Lo > MostOwned {
 		return Site{}, fmt.Errorf("%w: a patch of %d bytes at %#x", ErrCorrupt, s.Hi-s.Lo, s.Addr)
