@@ -61,6 +61,7 @@ type File struct {
 	sequences  lazy[[]Sequence]
 	usdt       lazy[[]USDT]
 	usdtAt     lazy[map[Vaddr][]*USDT]
+	texts      textPieces
 }
 
 // codeRange is a run of executable bytes that the file holds.
@@ -181,7 +182,11 @@ func (f *File) Text(v Vaddr, n int) ([]byte, error) {
 	if s == nil || s.flags&elf.PF_X == 0 || n <= 0 {
 		return nil, fmt.Errorf("read code at %v of %s: %w", v, f.Name, ErrNotExecutable)
 	}
-	return f.im.at(v, uint64(n), "code")
+	off, size, err := f.im.place(v, uint64(n), "code")
+	if err != nil {
+		return nil, err
+	}
+	return f.texts.bytes(f.im, off, size)
 }
 
 // Constant fills b with what the file loads at the address, if a program can't change it: in
