@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/internal/fixture"
 	"kprobe/symbols/debuginfo"
@@ -41,10 +42,14 @@ func manyLines(t testing.TB, count int) (pid int, places []Place) {
 }
 
 // BenchmarkLines finds forty places by line in a running program whose C library
-// may have debug information, of which none is asked for.
+// may have debug information, of which none is asked for; gdb finds them in its file.
 func BenchmarkLines(b *testing.B) {
 	pid, places := manyLines(b, 40)
-	for b.Loop() {
+	peer := []string{"-nx", "-batch", fmt.Sprintf("/proc/%d/exe", pid)}
+	for _, p := range places {
+		peer = append(peer, "-ex", fmt.Sprintf("info line %s:%d", p.File, p.Line))
+	}
+	besideGDB(b, peer, "starts at address", func() {
 		s, err := OpenProcess(pid, nil)
 		if err != nil {
 			b.Fatal(err)
@@ -54,7 +59,54 @@ func BenchmarkLines(b *testing.B) {
 				b.Fatal(p, sites, err)
 			}
 		}
+	})
+}
+
+// BenchmarkClosure finds a closure of a program in Rust with the debug information of its
+// standard library, by name; gdb finds the function that it is in.
+func BenchmarkClosure(b *testing.B) {
+	prog := fixture.Build(b, "values_rust.rs", "-g")
+	st, err := os.Stat(prog)
+	if err != nil {
+		b.Fatal(err)
 	}
+	besideGDB(b, []string{"-nx", "-batch", prog, "-ex", "info line values_rust::closures"}, "starts at address", func() {
+		s, err := OpenFileSpace(prog)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if sites, err := s.Resolve(Place{Kind: PlaceSymbol, Symbol: "values_rust::closures::{closure#0}"}); err != nil || len(sites) != 1 {
+			b.Fatal(sites, err)
+		}
+	})
+	b.ReportMetric(float64(st.Size())/1e6, "file-MB")
+}
+
+// besideGDB tells the least time that find takes, and gdb with these arguments, whose output has a text.
+func besideGDB(b *testing.B, args []string, text string, find func()) {
+	b.Helper()
+	gdb := fixture.NeedTool(b, "gdb")
+	own, peer := time.Duration(0), time.Duration(0)
+	for b.Loop() {
+		from := time.Now()
+		find()
+		took := time.Since(from)
+		if own == 0 || took < own {
+			own = took
+		}
+		from = time.Now()
+		out, err := exec.Command(gdb, args...).CombinedOutput()
+		if took = time.Since(from); err != nil || !strings.Contains(string(out), text) {
+			b.Fatalf("gdb: %v: %s", err, out)
+		}
+		if peer == 0 || took < peer {
+			peer = took
+		}
+	}
+	b.ReportMetric(own.Seconds()*1000, "kprobe-ms")
+	b.ReportMetric(peer.Seconds()*1000, "gdb-ms")
+	b.ReportMetric(peer.Seconds()/own.Seconds(), "gdb/kprobe")
+	b.ReportMetric(0, "ns/op")
 }
 
 // TestMayHaveSource: of compressed debug information no name of a line table is
