@@ -24,6 +24,9 @@ func (c *compiler) variable(x *Expr, t *Type) (Variable, *SyntaxError) {
 	if v.AtReturn && c.d.Kind != Return {
 		return v, newError(NoBTFArg, c.d.Text, x.col, "it is a result: use a return probe (r)")
 	}
+	if v.AtReturn && c.atEntry {
+		return v, newError(BadVar, c.d.Text, x.col, noResultYet)
+	}
 	if t != nil && t.Size == 0 {
 		t = &v.Type
 	}
@@ -87,7 +90,8 @@ func (c *compiler) result(col int) (v Variable, ok bool, e *SyntaxError) {
 		return v, false, c.err(NoBTFEntry, col, err)
 	}
 	v.AtReturn = true
-	return v, true, nil
+	v, e = c.atReturn(v, nil, col)
+	return v, e == nil, e
 }
 
 // wholeArgument is an argument that has several words, as Go's strings have: what its

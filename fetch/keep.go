@@ -16,6 +16,9 @@ const maxKept = 128
 // entryMark ends an expression that is read at the entry of a return probe.
 const entryMark = "@entry"
 
+// noResultYet says why a result has no value at the entry.
+const noResultYet = "there is no result yet at the entry"
+
 // Part is a piece of a value that lies in several places.
 type Part struct {
 	Chain
@@ -72,7 +75,7 @@ func (c *compiler) atReturn(v Variable, t *Type, col int) (Variable, *SyntaxErro
 	if v.Type.Size == 0 {
 		v.Type = DefaultType()
 	}
-	if c.d.Kind != Return || v.Chain.Source == SourceEntry || v.AtReturn {
+	if c.d.Kind != Return || v.Chain.Source == SourceEntry || v.AtReturn && !v.ByEntry {
 		return v, nil
 	}
 	if v.Behind && !c.atEntry {
@@ -201,7 +204,7 @@ func (c *compiler) keepArg(a *Arg, ap *ArgProgram) (e *SyntaxError) {
 	}
 	switch {
 	case a.Expr.Op == ExprRetval:
-		return newError(BadVar, c.d.Text, a.bodyCol, "there is no result yet at the entry")
+		return newError(BadVar, c.d.Text, a.bodyCol, noResultYet)
 	case ap.Store == StoreMem && ap.Type.Count != 0:
 		ap.Parts, e = c.keptParts(ap.Chain, ap.StoreOff, ap.Type, a.bodyCol)
 		ap.Store, ap.StoreOff, ap.Chain = StoreParts, 0, Chain{Source: SourceImm}

@@ -323,6 +323,9 @@ type Variable struct {
 	// AtReturn says that the value is the function's result: in a return probe
 	// it is read at the return, where others are what they were at the entry.
 	AtReturn bool
+	// ByEntry says, of a result, that its address is the entry's: the first Own steps of
+	// Chain are kept from there.
+	ByEntry bool
 }
 
 // Which chooses variables.

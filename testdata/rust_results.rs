@@ -63,7 +63,51 @@ fn large(x: u32) -> [u64; 3] {
     [black_box(x) as u64; 3]
 }
 
+#[derive(Debug)]
+struct Big {
+    a: u64,
+    b: u64,
+    c: u64,
+}
+
+#[inline(never)]
+fn behind(x: &mut u64) -> u64 {
+    unsafe { std::ptr::write_volatile(x, *x + 1) };
+    *x
+}
+
+// With one variable, which has one place everywhere, and nothing inlined.
+#[inline(never)]
+fn simple(mut x: u64) -> Big {
+    Big { a: behind(&mut x), b: 7, c: x }
+}
+
+#[inline(never)]
+fn ignored(mut x: u64) -> u64 {
+    behind(&mut x) + 5
+}
+
+// Whose address another function is given.
+#[inline(never)]
+fn passed() -> Big {
+    let big = simple(20);
+    println!("passed");
+    big
+}
+
+#[inline(never)]
+fn onward(x: u64) -> Big {
+    simple(x + 1)
+}
+
+#[inline(never)]
+fn text(x: u64) -> String {
+    format!("text{x}")
+}
+
 fn main() {
+    ignored(30);
+    println!("{:?} {:?} {:?} {}", simple(10), passed(), onward(40), text(50));
     let (a, b) = pair(6);
     println!("{a} {b}");
     let (_, last) = half(7);

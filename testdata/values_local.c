@@ -24,6 +24,15 @@ __attribute__((noinline)) static double half(int unused, struct three t, int las
 	return (double)t.a + (double)t.b * 2 + last;
 }
 
+struct large { long a, b, c; };
+
+__attribute__((noinline)) static struct large made(int n, int *more)
+{
+	struct large l = {n, *more + 1, 7};
+	printf("made %d\n", n);
+	return l;
+}
+
 int main(int argc, char **argv)
 {
 	double sum = 0;
@@ -33,6 +42,8 @@ int main(int argc, char **argv)
 		struct three t = {(float)i + 0.5f, (float)i + 0.25f, (float)i + 1};
 		sum += spread(p, 7 * i) + (double)some(t, 3 * i, i);
 		sum += half(100 * i, t, i + 7);
+		int more = 2 * i;
+		made(i, &more);
 	}
 	return sum < 0;
 }

@@ -34,3 +34,22 @@ func TestLocalFunctions(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenAddress: a result in memory is at the address that the function was given, also where
+// no call reads what the function returns. At the entry it isn't there.
+func TestGivenAddress(t *testing.T) {
+	t.Setenv("CC", fixture.NeedTool(t, "clang"))
+	for _, flags := range []string{"-g -O2", "-gdwarf-4 -O1"} {
+		prog := fixture.Build(t, "values_local.c", strings.Fields(flags)...)
+		for _, c := range []struct{ def, want string }{
+			{"r made r=$retval b=$retval.b", "r={a=1,b=3,c=7} b=3\n"},
+			{"r made b=$retval.b@entry", "there is no result yet at the entry"},
+			{"p made b=$retval.b", "use a return probe"},
+		} {
+			out, err := exec.Command(program(t), "trace", "-q", c.def, "--", prog).CombinedOutput()
+			if strings.HasPrefix(c.want, "r=") != (err == nil) || !strings.Contains(string(out), c.want) {
+				t.Errorf("%s %s: %v\n%s", flags, c.def, err, out)
+			}
+		}
+	}
+}

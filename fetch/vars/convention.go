@@ -1,7 +1,6 @@
 package vars
 
 import (
-	"cmp"
 	"debug/dwarf"
 	"errors"
 	"fmt"
@@ -123,7 +122,7 @@ func (f *frame) passedAs(e *debuginfo.Entry, hidden bool) (place, error) {
 var errDiffers = errors.New("debug information and the calling convention differ")
 
 // passing returns a function that gives each parameter its place, in order.
-func (f *frame) passing(a *allocator) func(c *debuginfo.Entry, t ctype) (place, error) {
+func (f *frame) passing(a *allocator) pass {
 	return func(c *debuginfo.Entry, t ctype) (place, error) {
 		switch {
 		case t.kind == kindStruct && f.addressed(c):
@@ -207,9 +206,8 @@ func (f *frame) undefined(t ctype, depth int) bool {
 	return false
 }
 
-// passed finds a parameter at its function's entry. pass gives each parameter its place, in
-// order.
-func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype) (place, error)) (place, error) {
+// passed finds a parameter at its function's entry.
+func (f *frame) passed(e *debuginfo.Entry, each pass) (place, error) {
 	for c := range f.fn.Children() {
 		if c.Tag() != dwarf.TagFormalParameter {
 			continue
@@ -219,7 +217,7 @@ func (f *frame) passed(e *debuginfo.Entry, pass func(c *debuginfo.Entry, t ctype
 			return place{}, err
 		}
 		t.align = f.alignment(t, 0)
-		p, err := pass(&c, t)
+		p, err := each(&c, t)
 		if err != nil || c.Ref() == e.Ref() {
 			return p, err
 		}
@@ -261,7 +259,7 @@ func (f *frame) result() (value, error) {
 		if v.p, err = f.rustResult(t); err != nil {
 			return v, err
 		}
-		return v.unreference()
+		return v.given().unreference()
 	}
 	classes := f.classify(t)
 	hidden, known := f.returnsByAddress()
@@ -291,9 +289,13 @@ func (f *frame) result() (value, error) {
 		v.p = a.assign(t, classes)
 	}
 	if err := f.checkReturned(v.p); err != nil {
-		return v, err
+		given, ok := f.givenC()
+		if v.p.kind != inMemory || !ok {
+			return v, err
+		}
+		v.p = given
 	}
-	return v.unreference()
+	return v.given().unreference()
 }
 
 // returnsByAddress reports whether callers pass an address for the result. If debug
@@ -310,23 +312,7 @@ func (f *frame) returnsByAddress() (hidden, known bool) {
 	}
 	without, with := systemV(), systemV()
 	with.nextInt++
-	first, second := f.passing(&without), f.passing(&with)
-	_, _ = f.passed(&f.fn, func(c *debuginfo.Entry, t ctype) (place, error) { // no parameter is f.fn, so all of them are visited
-		p, err := first(c, t)
-		q, err2 := second(c, t)
-		r, ok := f.entryRegister(c)
-		if !ok && f.unstored(c) {
-			r, ok = f.stored(c)
-		}
-		if r.kind == inPieces && len(r.pieces) > 0 && r.pieces[0].off == 0 {
-			r = r.pieces[0].place
-		}
-		if ok && r.kind == isValue && p.beginsIn(r) != q.beginsIn(r) {
-			hidden, known = err2 == nil && q.beginsIn(r), true
-			return p, errDiffers
-		}
-		return p, cmp.Or(err, err2)
-	})
+	hidden, known = f.shown(f.passing(&without), f.passing(&with))
 	if !known && !isUnknown(classes) {
 		return f.takesAddress()
 	}

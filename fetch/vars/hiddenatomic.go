@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"kprobe/fetch"
-	"kprobe/probe/insn"
-	"kprobe/symbols"
 	"kprobe/symbols/debuginfo"
 )
 
@@ -75,69 +73,14 @@ func (f *frame) takesAddress() (hidden, known bool) {
 	for c := range f.fn.Children() {
 		inDI = inDI || c.Tag() == dwarf.TagUnspecifiedParameters
 	}
-	switch read, ok := f.readsDI(); {
-	case !ok:
+	switch f.useOfDI(false) {
+	case diUnknown:
 		return false, known
-	case !read:
+	case diUnread, diPassed:
 		return false, true
-	case !inDI:
+	}
+	if !inDI {
 		return true, true
 	}
 	return false, known
-}
-
-// maxReadsDI limits how many instructions are followed.
-const maxReadsDI = 1024
-
-// readsDI reports whether the function may read the value that RDI has at its entry. It is not
-// known if code that isn't followed could, such as that of a function that this one jumps to.
-func (f *frame) readsDI() (read, known bool) {
-	low, ok := f.fn.EntryPC()
-	if !ok {
-		return false, false
-	}
-	seen, left := map[uint64]bool{}, []uint64{low}
-	for len(left) > 0 {
-		at := left[len(left)-1]
-		left = left[:len(left)-1]
-		for !seen[at] {
-			if seen[at] = true; len(seen) > maxReadsDI || !f.hasCode(at) {
-				return false, false
-			}
-			text, err := f.module.File.Text(symbols.Vaddr(at), maxInstruction)
-			if err != nil {
-				return false, false
-			}
-			i, err := insn.Decode(text)
-			switch {
-			case err != nil || i.Len == 0:
-				return false, false
-			case i.Uses().Has(insn.RDI):
-				return true, true
-			}
-			if to, ok := i.Target(at, text[:i.Len]); ok && !i.Is(insn.Call) {
-				left = append(left, to)
-			} else if i.Flags.Any(insn.Jmp) {
-				return false, false
-			}
-			if i.Overwrites().Has(insn.RDI) || i.Flags.Any(insn.Call|insn.Stops) {
-				break
-			}
-			at += uint64(i.Len)
-		}
-	}
-	return false, true
-}
-
-// maxInstruction is the longest instruction, in bytes.
-const maxInstruction = 15
-
-// hasCode reports whether an address is the function's.
-func (f *frame) hasCode(at uint64) bool {
-	for _, r := range f.fn.Ranges() {
-		if r.Low <= at && at < r.High {
-			return true
-		}
-	}
-	return false
 }

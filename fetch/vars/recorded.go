@@ -28,7 +28,7 @@ func (v value) recorded(name string) (fetch.Variable, error) {
 		return fetch.Variable{}, err
 	}
 	v.t = v.f.whole(v.t)
-	out := fetch.Variable{Name: name, AtReturn: v.atReturn, Behind: v.behind}
+	out := fetch.Variable{Name: name, AtReturn: v.atReturn, Behind: v.behind, ByEntry: v.byEntry}
 	if v.t.kind == kindStruct {
 		if ptr, length, ok := v.text(); ok {
 			out.Owned = !v.behind && ownsText(v.t.entry.Name())

@@ -207,36 +207,70 @@ func (f *frame) later() string {
 	return ""
 }
 
+// passingRust is passing for Rust's convention.
+func (f *frame) passingRust(a *allocator) pass {
+	return func(c *debuginfo.Entry, t ctype) (place, error) {
+		switch s, list := f.rustShape(t, c); s {
+		case shapeNumbers:
+			return a.numbers(list), nil
+		case shapeAddress:
+			return a.behind()
+		case shapeUnknown:
+			return place{}, unknown("it is not known how Rust passes a %s", t)
+		}
+		return place{}, nil
+	}
+}
+
 // rustResult returns where a Rust function's result is when it returns.
 func (f *frame) rustResult(t ctype) (place, error) {
 	s, list := f.rustShape(t, nil)
-	var p place
+	memory, err := f.rustMemory(t)
+	p := memory
 	switch s {
 	case shapeNumbers:
 		a := systemVResult()
 		p = a.numbers(list)
+		if !f.unoptimized() {
+			if err := f.checkRustReturned(p); err != nil {
+				return place{}, err
+			}
+		}
 	case shapeAddress:
-		p = place{kind: inMemory, sym: register(fetch.AX)}
+		if err != nil {
+			return place{}, err
+		}
 	case shapeNothing:
 		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
 	default:
 		return place{}, unknown("it is not known how Rust returns a %s", t)
 	}
-	if !f.unoptimized() {
-		if s == shapeAddress { // unlike in C's convention, LLVM doesn't return the address
-			return place{}, unknown("no other file calls %s, and a function in the same file may return a %s without its address; probe a line of the caller after the call",
-				nameOf(f.fn, f.scope.site.Name), t)
-		}
-		if err := f.checkRustReturned(p); err != nil {
-			return place{}, err
-		}
+	as, inC := f.resultAs(t, p, memory)
+	if inC == nil && as.kind == inMemory && err != nil {
+		return place{}, err
 	}
-	return f.resultAs(t, p)
+	return as, inC
+}
+
+// rustMemory returns the place of a result in memory.
+func (f *frame) rustMemory(t ctype) (place, error) {
+	returned := place{kind: inMemory, sym: register(fetch.AX)}
+	if f.called() {
+		return returned, nil
+	}
+	if p, ok := f.givenRust(); ok {
+		return p, nil
+	}
+	if f.unoptimized() {
+		return returned, nil
+	}
+	return place{kind: inMemory}, unknown("no other file calls %s, and a function in the same file may return a %s without its address; probe a line of the caller after the call",
+		nameOf(f.fn, f.scope.site.Name), t)
 }
 
 // unoptimized reports whether the function returns as the convention says: other files may
 // call it, or it isn't optimized. In unoptimized code, parameters are stored in the frame,
-// nothing is inlined, and no variable changes its place.
+// nothing is inlined, no variable changes its place, and few of the whole unit do.
 func (f *frame) unoptimized() bool {
 	if f.called() {
 		return true
@@ -251,7 +285,8 @@ func (f *frame) unoptimized() bool {
 		}
 		stored++
 	}
-	return stored > 0 && !f.optimized(f.fn, 0)
+	u := f.fn.Unit()
+	return stored > 0 && !f.optimized(f.fn, 0) && !u.MovesVariables()
 }
 
 // optimized reports whether a function, or a block, has something inlined, or variables that

@@ -144,13 +144,14 @@ func unlikeC(does string, t ctype) error {
 	return unknown(`Rust %s a %s differently from C, and debug information doesn't say whether the function is extern "C"`, does, t)
 }
 
-// resultAs returns where a result is by the function's convention, given its place by Rust's.
-func (f *frame) resultAs(t ctype, rust place) (place, error) {
+// resultAs returns where a result is by the function's convention, given its place by Rust's and
+// the place that it has if it is in memory.
+func (f *frame) resultAs(t ctype, rust, memory place) (place, error) {
 	as := f.convention()
 	if as == asRust {
 		return rust, nil
 	}
-	c := place{kind: inMemory, sym: register(fetch.AX)}
+	c := memory
 	if !f.inMemoryByC(t) {
 		a := systemVResult()
 		c = a.assign(t, f.classify(t))

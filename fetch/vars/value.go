@@ -19,6 +19,7 @@ type value struct {
 	bit      uint8
 	atReturn bool
 	behind   bool // it was reached through an address
+	byEntry  bool // it is a result, at an address from the function's entry
 }
 
 var (

@@ -52,6 +52,7 @@ type Unit struct {
 	body       once[*Unit]
 	funcs      once[[]funcSpan]
 	calls      once[[]CallSite]
+	moves      once[bool]
 	linesAsked atomic.Int32 // how many addresses' rows were searched
 	nests      once[*nesting]
 	skel       *Unit // the skeleton of a split unit
