@@ -19,7 +19,11 @@ func notedIn(t *testing.T, pid int) (mem *os.File, gate int64) {
 	l := openedLive(t, pid)
 	defer l.Close()
 	var at [8]byte
-	if _, err := l.file().ReadAt(at[:], l.snap.Layout.Header.Off+memory.HeaderGate); err != nil {
+	file := l.file()
+	if l.host != 0 {
+		file.At = l.host
+	}
+	if _, err := file.ReadAt(at[:], l.snap.Layout.Header.Off+memory.HeaderGate); err != nil {
 		t.Fatal(err)
 	}
 	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
@@ -33,9 +37,12 @@ func notedIn(t *testing.T, pid int) (mem *os.File, gate int64) {
 // TestHazardP45Known: texts that were read are read again without a question, until their memory goes away, in
 // whatever way. Then no probe reads them, though no signal handler could help it.
 func TestHazardP45Known(t *testing.T) {
-	for name, flags := range map[string][]string{"dynamic": {"-O1"}, "static": {"-O1", "-static"}} {
-		t.Run(name, func(t *testing.T) {
+	for i, name := range []string{"dynamic", "static", "dynamic", "static", "dynamic", "static"} {
+		how := []string{"alone", "beside", "emptied"}[i/2]
+		t.Run(name+"-"+how, func(t *testing.T) {
+			flags := map[string][]string{"dynamic": {"-O1"}, "static": {"-O1", "-static"}}[name]
 			sub := startSubject(t, fixture.Build(t, "hazard_known.c", flags...))
+			leaveFirst(t, sub, name == "static", how)
 			leaveIn(t, sub.pid(), Options{Detach: true}, "p:known/text work s=+0($arg1):string", "p:known/word work w=+0($arg1):u64")
 			mem, gate := notedIn(t, sub.pid())
 			state := func() byte {

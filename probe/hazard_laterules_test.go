@@ -17,10 +17,12 @@ import (
 // threads at once, while others hit the probes. It goes on. What was to be asked for is (fault) or
 // empty from then on, and the numbers that need no question are as before.
 func TestHazardP45Rules(t *testing.T) {
-	for _, how := range []string{"main", "thread", "only"} {
+	for i, how := range []string{"main", "thread", "only", "main", "thread", "only", "main", "thread", "only"} {
+		first := []string{"alone", "beside", "emptied"}[i/3]
 		for name, flags := range map[string][]string{"dynamic": {"-O2", "-pthread"}, "static": {"-O2", "-static", "-pthread"}} {
-			t.Run(how+"-"+name, func(t *testing.T) {
+			t.Run(how+"-"+name+"-"+first, func(t *testing.T) {
 				sub := startSubject(t, fixture.Build(t, "hazard_seccomp.c", flags...))
+				leaveFirst(t, sub, name == "static", first)
 				leaveIn(t, sub.pid(), Options{Detach: true}, "p:late/name work n=$arg1:u64 c=$comm", "p:late/mem work m=+0($stack):u64 s=+0($arg1):string",
 					`p:late/who work n=$arg1:u64 if comm == "hazard_seccomp.c"`)
 				n := 0

@@ -88,8 +88,15 @@ func (l *Live) locked() (why string, err error) {
 		}
 		return quote.Plain(b.Locked), nil
 	}
+	file := l.file()
+	if l.host != 0 {
+		file.At = l.host
+		if _, _, err := ring.ReadHeader(file, memory.PossibleCPUs()); err != nil {
+			return "", err
+		}
+	}
 	var gate [8]byte
-	if _, err := l.file().ReadAt(gate[:], l.snap.Layout.Header.Off+memory.HeaderGate); err != nil {
+	if _, err := file.ReadAt(gate[:], memory.HeaderGate); err != nil {
 		return "", err
 	}
 	at := binary.LittleEndian.Uint64(gate[:])

@@ -16,7 +16,8 @@ import (
 // How probes that were left alone change
 //
 // To add probes, kprobe attaches, arms them beside the existing ones, with a memory file of
-// their own, and leaves again. To remove all probes of a memory file, kprobe attaches and does
+// their own, and leaves again. They may use words of the first file (engine, host.go); that one stays for them, with
+// its jumps beside system calls, when its own probes go. To remove all probes of a memory file, kprobe attaches and does
 // what recovery does. If only some probes of a file are removed, they are switched off for good and
 // no longer listed; then their places in the text are given back, except those that probes of the file
 // need which stay (area/prune.go).
@@ -52,8 +53,15 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 		return err
 	}
 	whole, hidden := map[symbols.Addr]bool{}, false
-	for _, x := range append([]*Live{l}, l.more...) {
-		if !slices.ContainsFunc(x.snap.Probes, func(p ring.ProbeState) bool { return !goes(&p) }) {
+	all := append([]*Live{l}, l.more...)
+	stays := func(x *Live) bool {
+		return slices.ContainsFunc(x.snap.Probes, func(p ring.ProbeState) bool { return !goes(&p) })
+	}
+	needed := func(x *Live) bool {
+		return slices.ContainsFunc(all, func(y *Live) bool { return y != x && y.host == x.base && stays(y) })
+	}
+	for _, x := range all {
+		if !stays(x) && !needed(x) {
 			whole[x.base] = true
 			continue
 		}

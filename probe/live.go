@@ -37,7 +37,8 @@ type Live struct {
 	base  symbols.Addr
 	snap  *ring.Snapshot
 	sites []ring.Site
-	more  []*Live // others that are Detached, with memory files of their own
+	host  symbols.Addr // where the memory file is whose words its detours use; 0: there are none
+	more  []*Live      // others that are Detached, with memory files of their own
 }
 
 // mostLeft bounds how many recorders of a process are looked at.
@@ -244,6 +245,9 @@ func (l *Live) refresh() error {
 	}
 	sites, err := ring.ReadSites(l.file(), &s.Header, s.Layout)
 	if err != nil {
+		return l.ended(err)
+	}
+	if l.host, err = area.HostOf(l.file(), s.Layout); err != nil {
 		return l.ended(err)
 	}
 	l.snap, l.sites, l.Tracer = s, sites, tracer

@@ -142,11 +142,12 @@ func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known journal
 	if err != nil {
 		return false, err
 	}
+	guestsFirst(pid, files)
 	var errs []error
 	for _, m := range files {
 		start := uint64(0)
-		if also.has(m.Start) {
-			start = also.Start
+		if also.has(m.Start) || leftAlone(pid, m) && emptied(pid, m) && !needed(pid, m) {
+			start = also.start()
 		} else if leftAlone(pid, m) {
 			if hasAbandoned(pid, m) {
 				found = true
@@ -162,7 +163,7 @@ func recoverFiles(ctx context.Context, tr *tracee.Tracer, pid int, known journal
 			return true, fmt.Errorf("what an earlier kprobe left can't be read: %w", err)
 		}
 		found = true
-		if err := recoverFile(ctx, tr, pid, start, m, known[m.Inode]); err != nil {
+		if err := recoverFile(ctx, tr, pid, start, m, known[m.Inode]); err != nil && (also.has(m.Start) || !errors.Is(err, errNeeded)) {
 			return true, err
 		}
 	}
@@ -182,6 +183,10 @@ func recoverFile(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, 
 		// gets the number while this one is traced.
 		if gone = start != 0 && !procfs.Runs(pid, start) || !hasFile(pid, m); gone {
 			return nil
+		}
+		// Whoever wants to use it must trace the process first.
+		if needed(pid, m) {
+			return errNeeded
 		}
 		if a, err = Open(p, m, &known); err != nil || a == nil {
 			return err

@@ -71,6 +71,7 @@ type addressSpace struct {
 	// building is set while detours are written at addresses that no other plan knows yet.
 	building   bool
 	left       leftSites // sites of probes that were left in the process before
+	host       *host     // whose words the detours use; nil: their own
 	plain      plainProgram
 	reading    textWindow
 	unattended unattended

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/plan"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
 )
@@ -25,6 +26,7 @@ type births struct {
 	unmapping []bornAt // the instructions that may end mappings, with jumps before them (leftknown.go)
 	unseen    string   // why such jumps are not all there
 	known     bool     // pages that can be read are noted
+	own       bool     // a guest has laid such jumps (host.go)
 }
 
 // birthsIn is what a file says about births.
@@ -64,7 +66,7 @@ func (b *births) of(f *symbols.File, find func() (birthsIn, error)) (birthsIn, e
 // undo notes that no instruction has jumps beside it any more.
 func (b *births) undo() {
 	b.places, b.trusted, b.ruled = nil, false, false
-	b.unmapping, b.unseen, b.known = nil, "", false
+	b.unmapping, b.unseen, b.known, b.own = nil, "", false, false
 }
 
 // at finds the place whose system call instruction is at pc or ends at pc; nil if there is none.
@@ -134,9 +136,32 @@ func (tg *Target) birthPlaces(all bool) (out []bornAt, why, unseen string) {
 }
 
 // harmless reports whether code without a file makes no task and ends no mapping unseen: the kernel's, and
-// kprobe's own.
+// kprobe's own, also that of probes that were left before.
 func (tg *Target) harmless(m *symbols.Mapping) bool {
-	return strings.HasPrefix(m.Path, "[v") || runsUprobes(m) || tg.isOwn(m.Start) || tg.inherited[m.Start] || tg.Area != nil && tg.Area.Fallbacks.Fills(m)
+	return strings.HasPrefix(m.Path, "[v") || runsUprobes(m) || tg.isOwn(m.Start) || tg.isKprobes(m) || tg.inherited[m.Start] || tg.Area != nil && tg.Area.Fallbacks.Fills(m)
+}
+
+// isKprobes reports whether a mapping is arenas of this kprobe and of those that have left probes before: the kernel joins
+// neighbours.
+func (tg *Target) isKprobes(m *symbols.Mapping) bool {
+	tg.left.look(tg.Proc.PID())
+	list := slices.Clone(tg.left.code)
+	if tg.Area != nil {
+		for _, p := range tg.Area.Code.All() {
+			list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
+		}
+		if p := tg.Area.Scratch; p != nil {
+			list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
+		}
+	}
+	slices.SortFunc(list, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	at := uint64(m.Start)
+	for _, r := range list {
+		if r.Lo <= at {
+			at = max(at, r.Hi)
+		}
+	}
+	return at >= uint64(m.End)
 }
 
 // runsUprobes reports whether a mapping is where the kernel executes instructions that its own probes (uprobes)

@@ -203,6 +203,9 @@ func (tg *Target) leaveAlone(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := tg.noteHost(); err != nil {
+		return err
+	}
 	tg.writeGroups()
 	f, h := tg.Area.File, tg.Area.File.Layout.Header.Off
 	err := tg.Proc.Detach(ctx, func(stopped []*tracee.Thread) error {

@@ -58,6 +58,9 @@ func (tg *Target) findParams() error {
 		PID: tg.Proc.PID(), Rdpid: procfs.CPUHas("rdpid"), FSGSBase: procfs.CPUHas("fsgsbase"),
 		Nested: tg.Feed.Numbers != nil, NoSyscall: tracee.Filtered(tg.Proc.PID()), NoProc: !ownProc(tg.Proc.PID()), StackEnd: planner.StackEnd(tg.Space.Mappings()),
 	}
+	if err := tg.findHost(); err != nil {
+		return err
+	}
 	var why string
 	switch {
 	case l.Spare:
@@ -73,7 +76,7 @@ func (tg *Target) findParams() error {
 		if tg.Engine.standsAlone() {
 			params.Overwrite, params.Spare, params.Alive = tg.Engine.Opts.Detach, l.Spare, params.Gate+1
 			params.Careful, params.NoReads = true, judged(stopped)
-			params.Births, params.Calls, params.Known = params.Gate+BirthsOff, params.Gate+CallsOff, params.Gate+KnownOff
+			params.Births, params.Calls, params.Known = tg.words()
 		}
 		if tg.Engine.LetsGo && params.NoReads {
 			params.Careful, params.NoReads = false, false // a process whose memory hits read stays traced

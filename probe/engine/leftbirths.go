@@ -49,7 +49,10 @@ const (
 // mayWatchBirths is the reason why hits can't be taken in sequences without a tracer that sees
 // births; "" if they can.
 func (tg *Target) mayWatchBirths() string {
-	_, why, _ := tg.birthPlaces(false)
+	places, why, _ := tg.birthPlaces(tg.host != nil)
+	if why == "" && tg.host != nil {
+		why = tg.misses(places, watchTask)
+	}
 	return why
 }
 
@@ -71,8 +74,13 @@ func (tg *Target) watchBirths(ctx context.Context) {
 
 func (tg *Target) layWatches(ctx context.Context) {
 	tasks := tg.Params.Rseq != 0 && tg.barred == "" && !tg.births.trusted
-	rules := tg.Params.Calls != 0 && !tg.births.ruled && tg.asks()
+	// Later commands can't lay jumps where this one has some (host.go).
+	rules := tg.Params.Calls != 0 && !tg.births.ruled && (tg.asks() || tasks && tg.Engine.Opts.Detach)
 	if !tasks && !rules {
+		return
+	}
+	if tg.host != nil {
+		tg.useHost(ctx, tasks, rules)
 		return
 	}
 	places, why, unseen := tg.birthPlaces(rules)
@@ -113,6 +121,9 @@ func (tg *Target) asks() bool {
 
 // unruled notes a place at which rules may be set that hits don't survive.
 func (tg *Target) unruled(why string) {
+	if !tg.asks() {
+		return
+	}
 	tg.Engine.Logf("process %d: should it set seccomp rules, hits that ask the kernel may break them: %s", tg.Proc.PID(), why)
 }
 
@@ -143,7 +154,7 @@ func (tg *Target) layBeside(ctx context.Context, places []bornAt, tasks, rules b
 		tg.births.places = nil
 	}
 	for _, b := range places {
-		b.Task, b.Rules, b.Unmaps = b.Task && tasks, b.Rules && rules, b.Unmaps && maps
+		b.Task, b.Rules, b.Unmaps = b.Task && tasks, b.Rules && rules, b.Unmaps && (maps || tasks && b.Task && tg.Engine.Opts.Detach)
 		if b.Task {
 			tg.births.places = append(tg.births.places, b)
 		}

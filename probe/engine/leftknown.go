@@ -64,6 +64,9 @@ func (tg *Target) reads() bool {
 // unknown notes why each read is asked for.
 func (tg *Target) unknown(why string) {
 	tg.births.unseen = why
+	if !tg.reads() {
+		return
+	}
 	tg.Engine.Logf("process %d: hits ask the kernel before each page that they read: %s", tg.Proc.PID(), why)
 }
 
@@ -79,6 +82,9 @@ func (tg *Target) trustMemory(ctx context.Context) error {
 		tg.unknown(why)
 		return nil
 	}
+	if done, err := tg.knownToHost(); done || err != nil {
+		return err
+	}
 	at := symbols.Addr(tg.Params.Known + detour.KnownState)
 	for range unseenBirths {
 		n := 0
@@ -87,7 +93,7 @@ func (tg *Target) trustMemory(ctx context.Context) error {
 				return nil
 			}
 			var state [1]byte
-			if _, err := tg.Proc.ReadMemory(state[:], at); err != nil || state[0] != 0 {
+			if _, err := tg.Proc.ReadMemory(state[:], at); err != nil || state[0] != 0 && !tg.births.own {
 				return err
 			}
 			maps, err := symbols.ReadMaps(tg.Proc.PID())
@@ -128,7 +134,7 @@ func (tg *Target) standsClear(stopped []*tracee.Thread) bool {
 			return false // gone
 		}
 		pc := symbols.Addr(regs.Rip)
-		if tg.births.unmapsAt(pc) || tg.InShared(pc) {
+		if tg.births.unmapsAt(pc) || tg.InShared(pc) || tg.left.holds(pc) {
 			return false
 		}
 		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.Wants, func(w planner.Request) bool { return w.P.Birth != nil }) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -19,6 +20,12 @@ import (
 type leftSites struct {
 	looked bool
 	pages  planner.PageIndex[*leftSite]
+	code   []plan.Range // the memory that was mapped for them
+}
+
+// holds reports whether an address is in memory that was mapped for probes that were left.
+func (s *leftSites) holds(a symbols.Addr) bool {
+	return slices.ContainsFunc(s.code, func(r plan.Range) bool { return uint64(a) >= r.Lo && uint64(a) < r.Hi })
 }
 
 // leftSite is a change of the text by probes that were left.
@@ -67,10 +74,15 @@ func (s *leftSites) look(pid int) {
 		if !memory.IsFile(pid, &m) {
 			continue
 		}
-		list, err := untrusted.Within(func() ([]*leftSite, error) { return sitesLeft(pid, m.Start) })
+		var code []plan.Range
+		list, err := untrusted.Within(func() (list []*leftSite, err error) {
+			list, code, err = sitesLeft(pid, m.Start)
+			return list, err
+		})
 		if err != nil {
 			continue // the mapping is no valid memory file
 		}
+		s.code = append(s.code, code...)
 		for _, x := range list {
 			if s.pages == nil {
 				s.pages = planner.PageIndex[*leftSite]{}
@@ -80,18 +92,18 @@ func (s *leftSites) look(pid int) {
 	}
 }
 
-// sitesLeft lists the bytes that are changed by the detached probes of the memory file at base; none
-// if its probes are not detached.
-func sitesLeft(pid int, base symbols.Addr) (out []*leftSite, err error) {
+// sitesLeft lists the bytes that are changed by the detached probes of the memory file at base, and the memory that
+// was mapped for them; none if they are not detached.
+func sitesLeft(pid int, base symbols.Addr) (out []*leftSite, code []plan.Range, err error) {
 	mem, err := memory.OpenProcess(pid)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer mem.Close()
 	file := memory.Window{Mem: mem, At: base}
 	s, err := ring.ReadSnapshot(file, memory.PossibleCPUs())
 	if err != nil || s.Header.Mode&ring.ModeDetached == 0 || s.Header.Base != uint64(base) {
-		return nil, err
+		return nil, nil, err
 	}
 	events := map[uint32][]string{}
 	at := map[uint64][]string{}
@@ -110,7 +122,13 @@ func sitesLeft(pid int, base symbols.Addr) (out []*leftSite, err error) {
 		}
 		out = append(out, &leftSite{x, names})
 	}
-	return out, err
+	maps, merr := ring.ReadMaps(file, &s.Header, s.Layout)
+	for _, m := range maps {
+		if m.Used > 0 {
+			code = append(code, plan.Range{Lo: m.Addr, Hi: m.Addr + m.Size})
+		}
+	}
+	return out, code, errors.Join(err, merr)
 }
 
 // why says what stands where probes were left, and what takes it away.

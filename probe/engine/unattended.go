@@ -245,7 +245,10 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 		}
 	}
 	tg.births.undo()
-	err := tg.Proc.WriteMemory(make([]byte, 8), tg.Area.Gate+BirthsOff)
+	var err error
+	if tg.host == nil {
+		err = tg.Proc.WriteMemory(make([]byte, 8), tg.Area.Gate+BirthsOff)
+	}
 	if err == nil && tg.Params.Known != 0 {
 		err = tg.Proc.WriteMemory([]byte{0}, symbols.Addr(tg.Params.Known+detour.KnownState))
 	}

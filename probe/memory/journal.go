@@ -42,6 +42,9 @@ const (
 	HeaderGate         = 3128 // u64 address of the byte that is 0 where a recorder takes no hits, 0: there is none
 	HeaderWatched      = 3152 // u64 1 while debug registers of threads may be set
 	HeaderSemaphores   = 3120 // u64 address of the page of raised semaphores that was laid last, 0: none
+	// HeaderHost is the u64 address of the memory file whose words the detours use (engine, host.go): its own, or that
+	// of probes that were left before; 0: there are no such words.
+	HeaderHost = 3160
 	// HeaderTraced is whether a session that lets go of the process traces it, and why
 	// (EncodeTraced).
 	HeaderTraced = 3200
