@@ -187,7 +187,11 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 						c := o.course(w.P)
 						c.Tactic, c.Why = p.Tactic, p.Why
 					}
-					built.Wants = append(built.Wants, w)
+				}
+				if built.Wants == nil {
+					built.Wants = slices.Clip(byAddr[a]) // nearly always all
+				} else {
+					built.Wants = append(built.Wants, byAddr[a]...)
 				}
 				delete(byAddr, a)
 			}

@@ -227,8 +227,11 @@ func (o *planner) sameTable(a, b Request) bool {
 //   - for each common table and kind of passing, all exits
 //   - each other exit
 //
-// There is at least one part, which may be empty.
+// There is at least one part, which may be empty. A part of one request may be ws itself.
 func (o *planner) apart(ws []Request) [][]Request {
+	if len(ws) == 1 {
+		return [][]Request{ws}
+	}
 	var entries, leaves []Request
 	var out, landings [][]Request
 	type way struct {
