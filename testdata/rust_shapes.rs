@@ -137,3 +137,4 @@ shape!(r_flow, a_flow, std::ops::ControlFlow<u32, u32>);
 shape!(r_mixed4, a_mixed4, Mixed4);
 shape!(r_usz, a_usz, Result<usize, std::num::ParseIntError>);
 shape!(r_three, a_three, Three);
+shape!(r_wide_tag, a_wide_tag, Option<[i128; 0]>);

@@ -86,6 +86,9 @@ func (f *frame) structLeaves(t ctype, off int64, out *leafList, depth int) made 
 		if m.static.Unit() != nil {
 			continue
 		}
+		if n, ok := m.typ.entry.Int(dwarf.AttrByteSize); m.tag && ok && n > m.typ.size {
+			return ofUnknown // a number of 128 bits, of which only the lower half is read
+		}
 		to := out
 		if m.variant && !m.tag {
 			to = &leafList{}
