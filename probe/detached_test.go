@@ -139,6 +139,14 @@ func (s *recorderSubject) look() *recordedSink {
 // there were.
 func (s *subject) takenOut() int {
 	s.t.Helper()
+	n := s.removed()
+	checkClean(s.t, s.pid())
+	return n
+}
+
+// removed removes all events of detached probes, and returns how many there were.
+func (s *subject) removed() int {
+	s.t.Helper()
 	l := openedLive(s.t, s.pid())
 	var names []string
 	for _, st := range l.Stats() {
@@ -147,7 +155,6 @@ func (s *subject) takenOut() int {
 	if err := l.Remove(s.t.Context(), names); err != nil {
 		s.t.Fatal(err)
 	}
-	checkClean(s.t, s.pid())
 	return len(names)
 }
 

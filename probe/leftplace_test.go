@@ -98,7 +98,8 @@ func TestLeftPlaceUnderLoad(t *testing.T) {
 				}
 			}
 			s.work()
-			s.takenOut()
+			s.removed()
+			checkStaying(t, s.pid(), 2)
 			s.end()
 		})
 	}
