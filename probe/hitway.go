@@ -88,15 +88,15 @@ func (l *Live) locked() (why string, err error) {
 		}
 		return quote.Plain(b.Locked), nil
 	}
-	file := l.file()
+	file, layout := l.file(), l.snap.Layout
 	if l.host != 0 {
 		file.At = l.host
-		if _, _, err := ring.ReadHeader(file, memory.PossibleCPUs()); err != nil {
+		if _, layout, err = ring.ReadHeader(file, memory.PossibleCPUs()); err != nil {
 			return "", err
 		}
 	}
 	var gate [8]byte
-	if _, err := file.ReadAt(gate[:], memory.HeaderGate); err != nil {
+	if _, err := file.ReadAt(gate[:], layout.Header.Off+memory.HeaderGate); err != nil {
 		return "", err
 	}
 	at := binary.LittleEndian.Uint64(gate[:])

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bytes"
 	"sync/atomic"
 	"time"
 )
@@ -30,13 +31,13 @@ type textPiece struct {
 func (t *textPieces) bytes(im *image, off Off, n uint64) ([]byte, error) {
 	near := uint64(off)-t.asked.Swap(uint64(off)) < pieceSize
 	if p := t.last.Load(); p.holds(off, n) && time.Since(p.read) < pieceAge {
-		return append([]byte(nil), p.code[off-p.off:][:n]...), nil
+		return bytes.Clone(p.code[off-p.off:][:n]), nil
 	}
 	if size := min(pieceSize, uint64(im.size)-min(uint64(off), uint64(im.size))); near && n > 0 && n <= size {
 		p := &textPiece{off, make([]byte, size), time.Now()}
 		if im.fill(p.code, off, "code") == nil {
 			t.last.Store(p)
-			return append([]byte(nil), p.code[:n]...), nil
+			return bytes.Clone(p.code[:n]), nil
 		}
 	}
 	return im.bytes(off, n, "code")

@@ -3,10 +3,8 @@ package area
 import (
 	"encoding/binary"
 	"errors"
-	"os"
 	"slices"
 
-	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
@@ -26,7 +24,7 @@ func HostOf(file memory.Window, l *ring.Layout) (symbols.Addr, error) {
 // hostOf is HostOf for a memory file of a process; 0 if it can't be read.
 func hostOf(pid int, m *symbols.Mapping) symbols.Addr {
 	at, _ := untrusted.Within(func() (symbols.Addr, error) {
-		mem, err := os.Open(procfs.Image(pid).Path("mem"))
+		mem, err := memory.OpenProcess(pid)
 		if err != nil {
 			return 0, err
 		}

@@ -25,7 +25,7 @@ import (
 //	host     the header of its memory file names itself, and the list in its gate's page says beside which
 //	         instructions it has jumps, and what they watch. Both are written when it is left
 //	guest    before its first detour is built, its header names the host. From then on the host's memory is
-//	         needed (area.Needed)
+//	         needed (area/host.go)
 //	emptied  the host's probes are removed, and guests are there: its jumps beside system calls stay,
 //	         with its memory
 //	gone     no guest is left: the host goes with the last of them
@@ -122,20 +122,21 @@ func readHost(pid int, base symbols.Addr) (*host, error) {
 	if err != nil || head.Mode&ring.ModeDetached == 0 || head.Base != uint64(base) || int(head.Target) != pid {
 		return nil, err
 	}
-	var words [2]uint64
-	for i, off := range []int64{memory.HeaderHost, memory.HeaderGate} {
-		var b [8]byte
-		if _, err := file.ReadAt(b[:], l.Header.Off+off); err != nil {
-			return nil, err
-		}
-		words[i] = binary.LittleEndian.Uint64(b[:])
-	}
-	maps, err := ring.ReadMaps(file, head, l)
-	its := func(m ring.Map) bool { return m.Addr == words[1] && m.Size >= memory.PageSize+detour.KnownSize }
-	if err != nil || words[0] != uint64(base) || !slices.ContainsFunc(maps, its) {
+	names, err := area.HostOf(file, l)
+	if err != nil || names != base {
 		return nil, err
 	}
-	h := &host{base: base, gate: symbols.Addr(words[1]), watched: map[symbols.Addr]byte{}}
+	var word [8]byte
+	if _, err := file.ReadAt(word[:], l.Header.Off+memory.HeaderGate); err != nil {
+		return nil, err
+	}
+	gate := binary.LittleEndian.Uint64(word[:])
+	maps, err := ring.ReadMaps(file, head, l)
+	its := func(m ring.Map) bool { return m.Addr == gate && m.Size >= memory.PageSize+detour.KnownSize }
+	if err != nil || !slices.ContainsFunc(maps, its) {
+		return nil, err
+	}
+	h := &host{base: base, gate: symbols.Addr(gate), watched: map[symbols.Addr]byte{}}
 	page := make([]byte, memory.PageSize)
 	if _, err := mem.ReadAt(page, int64(h.gate)); err != nil {
 		return nil, err

@@ -30,6 +30,24 @@ func TestHeaderRoundTrip(t *testing.T) {
 	}
 }
 
+// TestHeaderBefore: what the version before has written is still read, and nothing older.
+func TestHeaderBefore(t *testing.T) {
+	h, p := sample()
+	l, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := h.Encode(l)
+	b[8] = versionBefore
+	if h2, _, err := DecodeHeader(b); err != nil || *h2 != *h {
+		t.Errorf("got %+v, %v, want %+v", h2, err, h)
+	}
+	b[8] = versionBefore - 1
+	if _, _, err := DecodeHeader(b); !errors.Is(err, ErrVersion) {
+		t.Errorf("an older version: %v", err)
+	}
+}
+
 func TestHeaderRefused(t *testing.T) {
 	le := binary.LittleEndian
 	for _, tt := range []struct {
