@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -279,6 +280,31 @@ func TestTrampolines(t *testing.T) {
 	} {
 		if got := l.behind(tt.ra, tt.slot, tt.time); got != tt.want {
 			t.Errorf("%v in the slot at %v at %d stands for %v, want %v", tt.ra, tt.slot, tt.time, got, tt.want)
+		}
+	}
+}
+
+// TestHaltBesideFinish: a session may be closed while its run ends. Each waits for the reader,
+// and neither for the other.
+func TestHaltBesideFinish(t *testing.T) {
+	out := NewOutlet(func() { t.Error("the run ended") })
+	out.Begin(&hits{}, false)
+	s := newSource(t, out)
+	for range 5000 {
+		s.Start(t.Context())
+		var both sync.WaitGroup
+		for range 4 {
+			both.Go(s.Halt)
+		}
+		both.Go(func() {
+			if err := s.Finish(); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		s.Part()
+		if s.Reading() {
+			t.Fatal("it reads after its end")
 		}
 	}
 }

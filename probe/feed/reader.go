@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"kprobe/internal/procfs"
@@ -59,8 +60,35 @@ type Reader struct {
 	blocks blocks
 	stream order.Stream // its hits in the session's order
 
+	reading reading
+}
+
+// reading is the goroutine that reads, from Start to Finish. Halt may be called beside Finish: a session that is
+// closed halts the readers that its run is about to finish.
+type reading struct {
+	mu     sync.Mutex
 	cancel context.CancelFunc
-	done   chan struct{} // nil: it doesn't read
+	done   chan struct{} // closed when it has ended; nil: none was started, or it is finished
+}
+
+// halt ends the goroutine. begun is false if there is none.
+func (r *reading) halt() (begun bool) {
+	r.mu.Lock()
+	cancel, done := r.cancel, r.done
+	r.mu.Unlock()
+	if done == nil {
+		return false
+	}
+	cancel()
+	<-done
+	return true
+}
+
+// forget makes it as before Start.
+func (r *reading) forget() {
+	r.mu.Lock()
+	r.cancel, r.done = nil, nil
+	r.mu.Unlock()
 }
 
 // NewReader makes a reader. Its errors are those of ring.NewReader.
@@ -114,8 +142,12 @@ func (t *Reader) abandoned(tid uint32) bool {
 	return t.from.Left(tid)
 }
 
-// Reading reports whether a goroutine reads: Start was called, and Halt or Finish was not.
-func (t *Reader) Reading() bool { return t.done != nil }
+// Reading reports whether Start was called, and Finish was not. Any goroutine may call it.
+func (t *Reader) Reading() bool {
+	t.reading.mu.Lock()
+	defer t.reading.mu.Unlock()
+	return t.reading.done != nil
+}
 
 // Start begins to read, on a goroutine of its own. The returned context ends when reading does.
 func (t *Reader) Start(ctx context.Context) context.Context {
@@ -126,10 +158,13 @@ func (t *Reader) Start(ctx context.Context) context.Context {
 	t.keepBy(sink)
 	t.blocks.to, _ = sink.(results.BlockSink)
 	out.order.Join(&t.stream)
-	ctx, t.cancel = context.WithCancel(ctx)
-	t.done = make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	t.reading.mu.Lock()
+	t.reading.cancel, t.reading.done = cancel, done
+	t.reading.mu.Unlock()
 	go func() {
-		defer close(t.done)
+		defer close(done)
 		if err := t.Rings.Run(ctx, t.emit); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 			out.Fail(err)
 		}
@@ -137,21 +172,15 @@ func (t *Reader) Start(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Halt ends reading. Records that are still in the rings stay there.
-func (t *Reader) Halt() {
-	if t.done != nil {
-		t.cancel()
-		<-t.done
-	}
-}
+// Halt ends reading. Records that are still in the rings stay there. Any goroutine may call it, also beside Finish.
+func (t *Reader) Halt() { t.reading.halt() }
 
 // Finish ends reading, after it has read all records in the rings. The probes must be switched off.
 func (t *Reader) Finish() error {
-	if t.done == nil {
+	if !t.reading.halt() {
 		return nil
 	}
-	t.Halt()
-	t.done = nil
+	t.reading.forget()
 	_, err := t.Rings.Finish(t.emit)
 	if t.keep != nil {
 		t.keep.to.Over()

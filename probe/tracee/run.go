@@ -30,7 +30,8 @@ func (t *Tracer) Handle(h Handler) error {
 
 // Run handles the events of all attached processes with h until none is left (nil) or ctx is
 // done (its error). In the latter case the processes stay attached and keep running, and their
-// next event waits for the next Run. Any goroutine may call Run, one at a time. h is called on
+// next event waits for the next Run. After Close it returns, too, with ErrClosed if a process
+// could not be detached from. Any goroutine may call Run, one at a time. h is called on
 // the tracer's thread.
 func (t *Tracer) Run(ctx context.Context, h Handler) error {
 	stop := context.AfterFunc(ctx, func() {
@@ -66,10 +67,13 @@ func (t *Tracer) loop(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if len(t.procs) == 0 {
-			if !t.stays && len(t.parted) == 0 {
-				return nil
-			}
+		closed := t.isClosed()
+		switch {
+		case len(t.procs) == 0 && (closed || !t.stays && len(t.parted) == 0):
+			return nil
+		case closed:
+			return ErrClosed
+		case len(t.procs) == 0:
 			select {
 			case <-t.notify:
 			case <-ctx.Done():

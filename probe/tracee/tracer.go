@@ -140,14 +140,17 @@ func (t *Tracer) thread(ready chan<- error) {
 	ready <- nil
 	for {
 		t.runJobs()
-		t.mu.Lock()
-		closed := t.closed
-		t.mu.Unlock()
-		if closed {
+		if t.isClosed() {
 			return
 		}
 		t.idle()
 	}
+}
+
+func (t *Tracer) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
 }
 
 // runJobs runs what Do has queued.
@@ -233,7 +236,7 @@ func (t *Tracer) wakeAt(d time.Duration) (stop func()) {
 }
 
 // Close detaches every process that is still attached, lets it continue, and ends the tracer's
-// thread. If Run is running, it must be cancelled first.
+// thread, and with that Run.
 func (t *Tracer) Close() error {
 	var errs []error
 	err := t.Do(func() error {
