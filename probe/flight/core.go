@@ -23,9 +23,33 @@ const (
 	mostPhdrs  = 1 << 20
 )
 
+// coreSegment is a segment of a core dump that lies within it.
+type coreSegment struct {
+	kind        uint32
+	off, length int64
+}
+
 // InCore finds the memory files in a core dump of so many bytes: memory that a process
 // shares and that has no name any more is in it by default (core(5), coredump_filter).
 func InCore(r io.ReaderAt, size int64) (files []*io.SectionReader, err error) {
+	segs, err := segments(r, size)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range segs {
+		if s.kind != segLoad || s.length < ring.PageSize {
+			continue
+		}
+		var magic [len(ring.Magic)]byte
+		if _, err := r.ReadAt(magic[:], s.off); err == nil && string(magic[:]) == ring.Magic {
+			files = append(files, io.NewSectionReader(r, s.off, s.length))
+		}
+	}
+	return files, nil
+}
+
+// segments lists the segments of a core dump.
+func segments(r io.ReaderAt, size int64) (list []coreSegment, err error) {
 	var h [elfHeader]byte
 	le := binary.LittleEndian
 	if _, err := r.ReadAt(h[:], 0); err != nil || string(h[:6]) != "\x7fELF\x02\x01" || le.Uint16(h[16:]) != typeCore || le.Uint16(h[18:]) != machineX86 {
@@ -49,13 +73,10 @@ func InCore(r io.ReaderAt, size int64) (files []*io.SectionReader, err error) {
 	}
 	for ; len(b) > 0; b = b[progHeader:] {
 		off, length := int64(le.Uint64(b[8:])), int64(le.Uint64(b[32:]))
-		if le.Uint32(b) != segLoad || length < ring.PageSize || off < 0 || off > size || length > size-off {
+		if off < 0 || length < 0 || off > size || length > size-off {
 			continue
 		}
-		var magic [len(ring.Magic)]byte
-		if _, err := r.ReadAt(magic[:], off); err == nil && string(magic[:]) == ring.Magic {
-			files = append(files, io.NewSectionReader(r, off, length))
-		}
+		list = append(list, coreSegment{le.Uint32(b), off, length})
 	}
-	return files, nil
+	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"kprobe/probe/ring"
@@ -73,6 +74,54 @@ func TestInCore(t *testing.T) {
 	}
 }
 
+// noted gives the note that lists mapped files: NAME START OFFSET.
+func noted(files ...[3]any) []byte {
+	le := binary.LittleEndian
+	desc := le.AppendUint64(nil, uint64(len(files)))
+	desc = le.AppendUint64(desc, ring.PageSize)
+	var names []byte
+	for _, f := range files {
+		start := uint64(f[1].(int))
+		desc = le.AppendUint64(le.AppendUint64(le.AppendUint64(desc, start), start+ring.PageSize), uint64(f[2].(int)))
+		names = append(append(names, f[0].(string)...), 0)
+	}
+	desc = append(desc, names...)
+	note := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 5), uint32(len(desc))), noteFile)
+	note = append(append(note, "CORE\x00\x00\x00\x00"...), desc...)
+	return append(note, make([]byte, -len(note)&3)...)
+}
+
+// TestFilesInCore lists the files that were mapped from their beginning, and none where the list is not what it says.
+func TestFilesInCore(t *testing.T) {
+	le := binary.LittleEndian
+	other := append(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 5), 3), 1), "CORE\x00\x00\x00\x00abc\x00"...)
+	list := noted([3]any{"/lib/one", 0x1000, 0}, [3]any{"/lib/one", 0x2000, 1}, [3]any{"/dev/shm/two", 0x5000, 0})
+	notes := append(bytes.Clone(other), list...)
+	core := func(notes []byte, length int) []byte {
+		b := coreOf(4096, []segment{{segLoad, 0, 64}, {segNote, 2048, uint64(length)}})
+		copy(b[2048:], notes)
+		return b
+	}
+	b := core(notes, len(notes))
+	want := []CoreFile{{"/lib/one", 0x1000}, {"/dev/shm/two", 0x5000}}
+	if got := FilesInCore(bytes.NewReader(b), 4096); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for n := range len(notes) {
+		if got := FilesInCore(bytes.NewReader(core(notes[:n], n)), 4096); len(got) > 0 {
+			t.Errorf("%d bytes of it: %v", n, got)
+		}
+	}
+	head := len(other) + noteHead + 8
+	for _, n := range []uint64{4, 1 << 20, math.MaxUint64} {
+		bad := bytes.Clone(notes)
+		le.PutUint64(bad[head:], n)
+		if got := FilesInCore(bytes.NewReader(core(bad, len(bad))), 4096); len(got) > 2 {
+			t.Errorf("%d files: %v", n, got)
+		}
+	}
+}
+
 // TestForgedCores: what isn't a core dump, or says of itself what can't be.
 func TestForgedCores(t *testing.T) {
 	good := coreOf(4096, []segment{{segLoad, 0, 4096}})
@@ -115,6 +164,7 @@ func TestForgedCores(t *testing.T) {
 func FuzzInCore(f *testing.F) {
 	f.Add(coreOf(12288, []segment{{segLoad, 4096, 4096}, {segLoad, 8192, 4096}}, 4096))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		_ = FilesInCore(bytes.NewReader(b), int64(len(b)))
 		files, err := InCore(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return

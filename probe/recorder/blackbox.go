@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +51,9 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 		return nil, nil, err
 	}
 	r = &Recorder{mem: f, dump: dump}
+	if dump {
+		r.kept = keptBeside(f, info.Size())
+	}
 	failed := ErrNoRings
 	for _, p := range parts {
 		one, err := openDead(p, !dump)
@@ -61,6 +66,9 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 		r.set = append(r.set, one)
 	}
 	if len(r.set) == 0 {
+		if len(r.kept) > 0 && errors.Is(failed, ErrNoRings) {
+			failed = fmt.Errorf("%w itself; %s has some (--keep)", ErrNoRings, strings.Join(r.kept, ", "))
+		}
 		return nil, nil, failed
 	}
 	b := r.set[0].Book
@@ -90,6 +98,33 @@ func ringsIn(f *os.File, size int64) (parts []*io.SectionReader, dump bool, err 
 		return nil, false, ErrNoRings
 	}
 	return parts, true, err
+}
+
+// keptBeside names the memory files that a core dump leaves out, because they are files with a name (--keep), and that are
+// here. Their process mapped them where they say.
+func keptBeside(f *os.File, size int64) (names []string) {
+	for _, c := range flight.FilesInCore(f, size) {
+		base, err := untrusted.Within(func() (uint64, error) {
+			var fs unix.Statfs_t
+			if err := unix.Statfs(c.Name, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
+				return 0, ErrNoRings // none is kept elsewhere
+			}
+			k, _, err := untrusted.Open(c.Name)
+			if err != nil {
+				return 0, err
+			}
+			defer k.Close()
+			h, _, err := ring.ReadHeader(k, 0)
+			if err != nil {
+				return 0, err
+			}
+			return h.Base, nil
+		})
+		if err == nil && base == uint64(c.Start) && !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // openDead opens a memory file, to which nobody may write any more. kept says that it is one with

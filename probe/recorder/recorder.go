@@ -38,6 +38,7 @@ type Recorder struct {
 	names   *threads.Names
 	gone    bool // the process has ended
 	dump    bool // the rings are those of a core dump
+	kept    []string
 }
 
 // Open opens the rings of the probes that were left alone in a process. Close
@@ -156,6 +157,7 @@ type Held struct {
 	Age           time.Duration // since the probes were left
 	Gone          bool          // the process has ended
 	Dump          bool          // this is a core dump, and Gone says nothing
+	Kept          []string      // of a dump: files that hold other hits of the process (--keep), which it leaves out
 	Removed       bool          // the probes were taken out of the process
 	Off           bool          // a trigger has switched recording off (traceoff)
 	// Rules says that the process has set seccomp rules. Since then hits ask the kernel for nothing:
@@ -171,7 +173,7 @@ type Held struct {
 // Held counts what there is, and what isn't there any more.
 func (r *Recorder) Held() (Held, error) {
 	b := r.set[0].Book
-	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump}
+	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump, Kept: r.kept}
 	ends := map[uint64][2]int{} // probes at the entry, and at the return
 	for _, f := range r.set {
 		h.Removed = h.Removed || f.Header.Mode&ring.ModeDetached == 0

@@ -55,7 +55,8 @@ unless newer hits have overwritten it.
 -p PID :: a process with detached probes
 FILE :: a file of trace --detach --keep FILE; it has the hits up to the end of the process, by
 whatever signal it ended
-CORE :: a core dump of a process with detached probes, with or without --keep
+CORE :: a core dump of a process with detached probes; what --keep puts into a FILE is there and
+not in the dump
 
 FILE says which files were mapped, so another machine that has these files can
 read it. GLOBs choose events by name. -t 10s prints the hits of the last ten
@@ -209,6 +210,9 @@ func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r 
 			m.say("%s", line)
 		}
 		m.say("%s", held.Line(n))
+		for _, name := range held.Kept {
+			m.say("a core dump leaves out what --keep puts into a file: kprobe snapshot %s shows more hits of this process", name)
+		}
 	}
 	return nil
 }
