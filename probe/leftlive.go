@@ -52,6 +52,7 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 	if err := l.Refresh(); err != nil {
 		return err
 	}
+	l.pending = nil
 	whole, hidden := map[symbols.Addr]bool{}, false
 	all := append([]*Live{l}, l.more...)
 	stays := func(x *Live) bool {
@@ -74,12 +75,17 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 			}
 		}
 	}
+	var pending []string
 	if len(whole) > 0 || hidden {
-		if _, err := area.RecoverAll(ctx, []int{l.PID}, &area.Chosen{Start: l.start, Files: whole}); err != nil {
+		chosen := &area.Chosen{Start: l.start, Files: whole}
+		if _, err := area.RecoverAll(ctx, []int{l.PID}, chosen); err != nil {
 			return err
 		}
+		pending = chosen.Pending
 	}
-	if err := l.Refresh(); err != nil && !errors.Is(err, ErrNotTraced) && !errors.Is(err, symbols.ErrGone) {
+	err := l.Refresh()
+	l.pending = pending // Refresh may have put another memory file first
+	if err != nil && !errors.Is(err, ErrNotTraced) && !errors.Is(err, symbols.ErrGone) {
 		return err
 	}
 	return nil

@@ -124,6 +124,9 @@ func TestLeftPlaceForked(t *testing.T) {
 	if err := l.Remove(t.Context(), []string{"c/work"}); err != nil {
 		t.Error(err)
 	}
+	if got := strings.Join(l.Pending(), "; "); !strings.Contains(got, fmt.Sprintf("process %d has a copy of them", kid)) {
+		t.Errorf("the place is not free, because %q", got)
+	}
 	if got := len(l.Stats()); got != 1 {
 		t.Errorf("%d events are listed, want 1", got)
 	}
@@ -136,6 +139,9 @@ func TestLeftPlaceForked(t *testing.T) {
 	}
 	if err := l.Add(t.Context(), again); err != nil {
 		t.Fatal(err)
+	}
+	if err := l.Remove(t.Context(), []string{"c/again"}); err != nil || len(l.Pending()) > 0 {
+		t.Errorf("removed again: %v, the place is not free, because %q", err, l.Pending())
 	}
 	maps, err := symbols.ReadMaps(kid)
 	if err != nil {

@@ -37,7 +37,15 @@ type Live struct {
 	sites []ring.Site
 	host  symbols.Addr // where the memory file is whose words its detours use; 0: there are none
 	more  []*Live      // others that are Detached, with memory files of their own
+
+	pending []string
 }
+
+// Pending tells why places of detached probes that were removed are not free yet, after Remove or Delete: a thread may
+// still run in their code, or somebody traces a forked child that has a copy of it. The probes take no hits any more.
+// Nothing else can be probed at their places until a later change of the process's probes has given them back. It is empty
+// if all are free, or belong to probes that stay.
+func (l *Live) Pending() []string { return l.pending }
 
 // mostLeft bounds how many recorders of a process are looked at.
 const mostLeft = 64

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"syscall"
 	"time"
 
@@ -30,8 +31,8 @@ func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
 type Chosen struct {
 	Start uint64                // when the process began (procfs.StartTime): another may have got its number since; 0: any
 	Files map[symbols.Addr]bool // by where they are mapped
-	// Pending is filled in with why places of probes that were removed before are not free yet.
-	Pending []error
+	// Pending is filled in with why places of removed probes are not free yet (PendingError.Why).
+	Pending []string
 }
 
 // start is when the process began.
@@ -52,14 +53,20 @@ func (c *Chosen) copied() *Chosen {
 
 // pending notes why places can't be given back. It returns errors that nobody asks Chosen for.
 func (c *Chosen) pending(err error) error {
-	var waits *PendingError
-	if err != nil && !errors.As(err, &waits) && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
-		err = &PendingError{err.Error()}
-	}
-	if c == nil || err == nil {
+	if err == nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) {
 		return err
 	}
-	c.Pending = append(c.Pending, err)
+	var waits *PendingError
+	if !errors.As(err, &waits) {
+		waits = &PendingError{err.Error()}
+		err = waits
+	}
+	if c == nil {
+		return err
+	}
+	if !slices.Contains(c.Pending, waits.Why) {
+		c.Pending = append(c.Pending, waits.Why)
+	}
 	return nil
 }
 

@@ -85,6 +85,9 @@ func (c *change) make(ctx context.Context) error {
 	if err := c.take(ctx, take); err != nil {
 		return unlessEnded(err)
 	}
+	if len(put) == 0 && len(take) > 0 {
+		c.m.pending(c.pid, c.live)
+	}
 	if err := c.live.Add(ctx, put); err != nil {
 		return unlessEnded(err)
 	}

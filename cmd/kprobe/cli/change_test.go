@@ -44,3 +44,26 @@ func TestAddAgain(t *testing.T) {
 		}
 	}
 }
+
+// Deleted probes whose places are not free yet are named with the reason, unless the same command adds others: it tries
+// again, and fails if it can't.
+func TestDeletedPending(t *testing.T) {
+	s := newStore(t)
+	pid := strconv.Itoa(os.Getpid())
+	said := "process " + pid + ": the deleted probes take no hits any more, but nothing else can be probed at their places yet: thread 7 may still run in their code; the next change of its probes tries again"
+	for _, c := range []struct {
+		pending []string
+		args    []string
+		want    string // that is said
+	}{
+		{nil, []string{"del", "-p", pid, "web/a"}, ""},
+		{[]string{"thread 7 may still run in their code"}, []string{"del", "-p", pid, "web/a"}, said},
+		{[]string{"thread 7 may still run in their code"}, []string{"add", "-p", pid, "-:web/a"}, said},
+		{[]string{"thread 7 may still run in their code"}, []string{"add", "-p", pid, "-:web/a", "p:web/b libc:read"}, ""},
+	} {
+		l := live("web/a", "web/other")
+		l.pending = c.pending
+		f := &fake{lives: map[int]*fakeLive{os.Getpid(): l}}
+		s.run(f, "", 0, c.want, c.args...)
+	}
+}

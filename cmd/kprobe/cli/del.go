@@ -28,7 +28,13 @@ tracing now. Nothing is deleted then.
 With -p PID, it takes the events out of the running trace of that process, in
 all processes of the trace, or out of a process with detached probes. What is
 kept stays as it is. When the command ends, the trace has got all hits of the
-events; it continues with the others.`
+events; it continues with the others.
+
+Of a process with detached probes, deleted events take no hits from now on. Where
+a thread may still run in the code of such a probe, or another program traces a
+forked child that has a copy of it, kprobe says that nothing else can be probed
+at the place yet. The next command that changes probes of the process tries
+again.`
 
 const delExample = `  kprobe del open
   kprobe del 'web/*'
@@ -36,9 +42,9 @@ const delExample = `  kprobe del open
   kprobe del '-:web/handle ./server:handle+4'
   kprobe del -p 4711 'web/*'`
 
-type delRun func(ctx context.Context, d *Deps, o *delOptions) error
+type delRun func(ctx context.Context, d *Deps, m *messages, o *delOptions) error
 
-func newDelCmd(d *Deps, run delRun) *cobra.Command {
+func newDelCmd(d *Deps, m *messages, run delRun) *cobra.Command {
 	o := &delOptions{}
 	c := &cobra.Command{
 		Use:     "del [-p PID…] GLOB…",
@@ -64,7 +70,7 @@ func newDelCmd(d *Deps, run delRun) *cobra.Command {
 				}
 				o.patterns = append(o.patterns, ps...)
 			}
-			return run(c.Context(), d, o)
+			return run(c.Context(), d, m, o)
 		},
 		ValidArgsFunction: completeEvents(d),
 	}
@@ -73,9 +79,9 @@ func newDelCmd(d *Deps, run delRun) *cobra.Command {
 	return c
 }
 
-func runDel(ctx context.Context, d *Deps, o *delOptions) error {
+func runDel(ctx context.Context, d *Deps, m *messages, o *delOptions) error {
 	if len(o.pids) > 0 {
-		return fail(o.live(ctx, d))
+		return fail(o.live(ctx, d, m))
 	}
 	file, err := d.kept()
 	if err != nil {
@@ -98,7 +104,7 @@ func runDel(ctx context.Context, d *Deps, o *delOptions) error {
 
 // live takes the events out of traces. Each pattern must match in one of them;
 // nothing is taken out otherwise.
-func (o *delOptions) live(ctx context.Context, d *Deps) error {
+func (o *delOptions) live(ctx context.Context, d *Deps, m *messages) error {
 	for _, def := range o.defs {
 		if def.HasPlace {
 			return misuse("-p takes whole events out: %s", strings.TrimSuffix(kept.Name(def), "/"))
@@ -119,7 +125,7 @@ func (o *delOptions) live(ctx context.Context, d *Deps) error {
 			return fmt.Errorf("no event of the trace matches %s", p)
 		}
 	}
-	for _, l := range lives {
+	for i, l := range lives {
 		// What went with another process of the same trace is seen to be gone.
 		if err := l.Refresh(); ended(err) {
 			continue
@@ -137,6 +143,14 @@ func (o *delOptions) live(ctx context.Context, d *Deps) error {
 		if err := l.Remove(ctx, names); err != nil && !ended(err) {
 			return err
 		}
+		m.pending(o.pids[i], l)
 	}
 	return nil
+}
+
+// pending says that places of deleted probes are not free yet, and why.
+func (m *messages) pending(pid int, l Live) {
+	for _, why := range l.Pending() {
+		m.say("process %d: the deleted probes take no hits any more, but nothing else can be probed at their places yet: %s; the next change of its probes tries again", pid, why)
+	}
 }

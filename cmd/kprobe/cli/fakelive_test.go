@@ -24,7 +24,10 @@ type fakeLive struct {
 	locked  []string
 	letsGo  bool
 	traced  string
+	pending []string
 }
+
+func (l *fakeLive) Pending() []string { return l.pending }
 
 func (l *fakeLive) HitsLocked() []string { return l.locked }
 

@@ -25,6 +25,7 @@ type Live interface {
 	Add(ctx context.Context, defs []*fetch.Def) error
 	Remove(ctx context.Context, events []string) error
 	Delete(ctx context.Context, deletions []*fetch.Def) error
+	Pending() []string
 	Space() (*symbols.Space, error)
 	HitsLocked() (why []string)
 	LetsGo() (lets bool, why string)

@@ -66,7 +66,7 @@ func New(d *Deps) *cobra.Command {
 		newGraphCmd(d, m, runGraph),
 		newAddCmd(d, m, runAdd),
 		newListCmd(d, m, runList),
-		newDelCmd(d, runDel),
+		newDelCmd(d, m, runDel),
 		newEnableCmd(d, runEnable),
 		newDisableCmd(d, runEnable),
 		newShowCmd(d, m, runShow),
