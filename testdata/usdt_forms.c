@@ -2,7 +2,8 @@
  * Statically defined probes with an argument of every form, their notes written by
  * hand. For each line "pass" of its input the program passes all of them, and prints
  * which it passed, with the values that they have. With "fork" a child does the same
- * before, and ends with its semaphore, which is printed. Another line ends it.
+ * before, and ends with its semaphore, which is printed. With "stay" the first line's
+ * child waits for the second line before it ends so. Another line ends it.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -156,6 +157,8 @@ static void pass(int n)
 int main(int argc, char **argv)
 {
 	char line[16];
+	int told[2];
+	pid_t staying = 0;
 
 	printf("ready %p\n", (void *)&forms_guarded_semaphore);
 	fflush(stdout);
@@ -172,6 +175,21 @@ int main(int argc, char **argv)
 				_exit(forms_guarded_semaphore);
 			}
 			waitpid(kid, &status, 0);
+			say("kid %d|", WEXITSTATUS(status), 0, 0, 0);
+		}
+		if (argc > 1 && strcmp(argv[1], "stay") == 0 && n == 0 && pipe(told) == 0) {
+			staying = fork();
+			if (staying == 0) {
+				close(told[1]);
+				(void)!read(told[0], line, 1);
+				_exit(forms_guarded_semaphore);
+			}
+		} else if (staying > 0) {
+			int status = 0;
+
+			close(told[1]);
+			waitpid(staying, &status, 0);
+			staying = 0;
 			say("kid %d|", WEXITSTATUS(status), 0, 0, 0);
 		}
 		pass(n);

@@ -23,7 +23,8 @@ import (
 //
 //	hidden    none of its probes is listed (ring.Hide): no hit is taken any more
 //	restored  the text has the program's bytes, in the process and in those that it has forked, which have
-//	          copies of the jumps and share the journal
+//	          copies of the jumps and share the journal. Semaphores that were raised for its probes, and that no
+//	          other probe of the file needs, are lowered (semaphores.go)
 //	left      each thread was seen outside of kprobe's code since, and no signal handler will return there.
 //	          So nothing will come back from the code to what follows the place
 //	free      the journal has no entry for it: anybody may change the place
@@ -64,17 +65,22 @@ func readAbandoned(r io.ReaderAt) ([]ring.Site, error) {
 	return abandoned(s, sites), err
 }
 
-// hasAbandoned reports whether the detached probes of a memory file have sites of which no probe is left.
+// hasAbandoned reports whether the detached probes of a memory file have sites of which no probe is left, or semaphores
+// that no probe needs.
 func hasAbandoned(pid int, m *symbols.Mapping) bool {
-	list, err := untrusted.Within(func() ([]ring.Site, error) {
+	has, err := untrusted.Within(func() (bool, error) {
 		mem, err := memory.OpenProcess(pid)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		defer mem.Close()
-		return readAbandoned(memory.Window{Mem: mem, At: m.Start})
+		file := memory.Window{Mem: mem, At: m.Start}
+		if list, err := readAbandoned(file); err != nil || len(list) > 0 {
+			return err == nil, err
+		}
+		return hasIdleSemaphores(pid, mem, file)
 	})
-	return err == nil && len(list) > 0
+	return err == nil && has
 }
 
 // prune gives the places back of which no probe is left. start is as in recoverFile.
@@ -91,7 +97,7 @@ func prune(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *sym
 			kerr = x.process(ctx, kid, m)
 			kerr = errors.Join(kerr, kid.Detach(ctx, nil))
 		}
-		if kerr != nil && !errors.Is(kerr, tracee.ErrGone) && !errors.Is(kerr, tracee.ErrZombie) && !errors.Is(kerr, symbols.ErrGone) {
+		if kerr != nil && len(x.sites) > 0 && !errors.Is(kerr, tracee.ErrGone) && !errors.Is(kerr, tracee.ErrZombie) && !errors.Is(kerr, symbols.ErrGone) {
 			err = errors.Join(err, &PendingError{fmt.Sprintf("process %d has a copy of them: %v", pid, kerr)})
 		}
 	}
@@ -129,7 +135,7 @@ func (x *pruning) others(pid int, failed *error) func(yield func(int) bool) {
 				}
 				files, err := FindMemfiles(other)
 				is := func(f *symbols.Mapping) bool { return f.Inode == x.inode && f.Start == x.at }
-				if errors.Is(err, symbols.ErrPermission) && descends(pid, other) {
+				if len(x.sites) > 0 && errors.Is(err, symbols.ErrPermission) && descends(pid, other) {
 					*failed = &PendingError{fmt.Sprintf("process %d may have a copy of them, and can't be looked at", other)}
 					return
 				}
@@ -172,10 +178,13 @@ func (x *pruning) process(ctx context.Context, p *tracee.Process, m *symbols.Map
 			if err := leadInterrupted(p, list, stopped); err != nil {
 				return err
 			}
-			return a.Lift(list, stopped)
+			if err := a.Lift(list, stopped); err != nil {
+				return err
+			}
+			return a.lowerIdle()
 		})
 	})
-	if err = tracee.IgnoreLate(err); err != nil || a == nil {
+	if err = tracee.IgnoreLate(err); err != nil || a == nil || len(x.sites) == 0 {
 		return err
 	}
 	return a.awaitLeft(ctx)

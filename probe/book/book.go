@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"kprobe/fetch"
 	"kprobe/symbols"
@@ -71,6 +72,8 @@ type Probe struct {
 	Off    uint64 `json:"off,omitempty"`
 	Size   uint64 `json:"size,omitempty"`
 	How    string `json:"how,omitempty"` // its tactic
+	// Semaphore is where the counter of a statically defined probe is that was raised for it; 0: nowhere.
+	Semaphore uint64 `json:"semaphore,omitempty"`
 }
 
 // Name is GROUP/EVENT.
@@ -101,6 +104,29 @@ func Length(head []byte) (int, error) {
 		return 0, ErrNone
 	}
 	return HeadSize + int(binary.LittleEndian.Uint32(head)), nil
+}
+
+// Read reads a book from where there is room for one.
+func Read(r *io.SectionReader) (*Book, error) {
+	head := make([]byte, HeadSize)
+	if r.Size() < HeadSize {
+		return nil, ErrNone
+	}
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return nil, fmt.Errorf("read the description of the probes: %w", err)
+	}
+	n, err := Length(head)
+	if err != nil {
+		return nil, err
+	}
+	if int64(n) > r.Size() {
+		return nil, ErrCorrupt
+	}
+	text := make([]byte, n)
+	if _, err := r.ReadAt(text, 0); err != nil {
+		return nil, fmt.Errorf("read the description of the probes: %w", err)
+	}
+	return Decode(text)
 }
 
 // The most that a book may hold.

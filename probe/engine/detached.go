@@ -291,6 +291,7 @@ func (tg *Target) book() (*book.Book, error) {
 		one := book.Probe{
 			ID: p.Id, Group: p.Ev.Group, Event: p.Ev.Name, Return: p.Ev.Return, Def: p.Def.Text, Module: p.Def.Place.Module,
 			Layout: n, Times: detour.TimeSlots(p.Program), Addr: uint64(p.Where.Addr), Func: p.fn, How: p.Tactic.String(),
+			Semaphore: uint64(p.semaphore()),
 		}
 		one.Symbol, one.Off, one.Size, _, _ = tg.Space.SymbolizeShort(p.Where.Addr)
 		b.Probes = append(b.Probes, one)

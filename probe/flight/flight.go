@@ -97,25 +97,7 @@ func New(r io.ReaderAt, o Options) (*Reader, error) {
 
 // ReadBook reads the book of a file.
 func ReadBook(r io.ReaderAt, l *ring.Layout) (*book.Book, error) {
-	head := make([]byte, book.HeadSize)
-	if l.Book.Size < book.HeadSize {
-		return nil, book.ErrNone
-	}
-	if _, err := r.ReadAt(head, l.Book.Off); err != nil {
-		return nil, fmt.Errorf("read the description of the probes: %w", err)
-	}
-	n, err := book.Length(head)
-	if err != nil {
-		return nil, err
-	}
-	if int64(n) > l.Book.Size {
-		return nil, book.ErrCorrupt
-	}
-	text := make([]byte, n)
-	if _, err := r.ReadAt(text, l.Book.Off); err != nil {
-		return nil, fmt.Errorf("read the description of the probes: %w", err)
-	}
-	return book.Decode(text)
+	return book.Read(io.NewSectionReader(r, l.Book.Off, l.Book.Size))
 }
 
 func (f *Reader) index() error {

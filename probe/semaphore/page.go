@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 
 	"kprobe/probe/memory"
+	"kprobe/probe/ring"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -49,6 +51,11 @@ func (s *Set) add(n int, l Layer) error {
 // LowerAll lowers what the pages tell that was raised: those of a session, or of one
 // that has left them. It may be called again.
 func LowerAll(p *tracee.Process, file *memory.File) error {
+	return Lower(p, file, func(symbols.Addr) bool { return true })
+}
+
+// Lower is LowerAll for those counters that which picks.
+func Lower(p *tracee.Process, file *memory.File, which func(counter symbols.Addr) bool) error {
 	first, err := file.Get64(file.Layout.Header.Off + memory.HeaderSemaphores)
 	if err != nil || first == 0 {
 		return err
@@ -57,29 +64,84 @@ func LowerAll(p *tracee.Process, file *memory.File) error {
 	if err != nil {
 		return err
 	}
-	seen := map[symbols.Addr]bool{}
-	for at := symbols.Addr(first); at != 0 && !seen[at] && len(seen) < mostPages; {
-		seen[at] = true
-		if there, _ := memory.AnonymousIn(maps, at, memory.PageSize); !there {
-			return nil // unmapped, with nothing left in it
+	for entry, err := range entries(p.ReadOwn, maps, symbols.Addr(first)) {
+		if err != nil {
+			return err
 		}
-		head := make([]byte, pageHead)
-		if _, err := p.ReadOwn(head, at); err != nil {
-			return fmt.Errorf("read which semaphores are raised: %w", err)
-		}
-		if string(head[:len(pageMagic)]) != pageMagic {
-			return nil
-		}
-		size := binary.LittleEndian.Uint64(head[pageSize:])
-		if there, _ := memory.AnonymousIn(maps, at, size); !there || size > mostSize {
-			return errors.New("the raised semaphores are not where the journal says")
-		}
-		for entry := at + pageHead; entry+EntrySize <= at+symbols.Addr(size); entry += EntrySize {
-			if err := lower(p, entry, maps); err != nil {
+		if entry.State != Free && which(entry.Counter) {
+			if err := lower(p, entry.at, maps); err != nil {
 				return err
 			}
 		}
-		at = symbols.Addr(binary.LittleEndian.Uint64(head[pageNext:]))
 	}
 	return nil
+}
+
+// AnyRaised reports whether the pages of a memory file, whose first page is noted in its header, tell that a counter is
+// raised which the caller picks. mem is the process's memory.
+func AnyRaised(pid int, mem symbols.Memory, file memory.Window, l *ring.Layout, which func(counter symbols.Addr) bool) (bool, error) {
+	var first [8]byte
+	if _, err := file.ReadAt(first[:], l.Header.Off+memory.HeaderSemaphores); err != nil {
+		return false, err
+	}
+	at := symbols.Addr(binary.LittleEndian.Uint64(first[:]))
+	if at == 0 {
+		return false, nil
+	}
+	maps, err := symbols.ReadMaps(pid)
+	if err != nil {
+		return false, err
+	}
+	for entry, err := range entries(mem.ReadMemory, maps, at) {
+		if err != nil {
+			return false, err
+		}
+		if entry.State != Free && which(entry.Counter) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// laid is an entry and where it is.
+type laid struct {
+	Entry
+	at symbols.Addr
+}
+
+// entries yields the entries of all pages, from the first. It ends without an error where a page was unmapped: nothing is left in it.
+func entries(read func(b []byte, at symbols.Addr) (int, error), maps []symbols.Mapping, first symbols.Addr) iter.Seq2[laid, error] {
+	return func(yield func(laid, error) bool) {
+		seen := map[symbols.Addr]bool{}
+		for at := first; at != 0 && !seen[at] && len(seen) < mostPages; {
+			seen[at] = true
+			if there, _ := memory.AnonymousIn(maps, at, memory.PageSize); !there {
+				return
+			}
+			head := make([]byte, pageHead)
+			if _, err := read(head, at); err != nil {
+				yield(laid{}, fmt.Errorf("read which semaphores are raised: %w", err))
+				return
+			}
+			if string(head[:len(pageMagic)]) != pageMagic {
+				return
+			}
+			size := binary.LittleEndian.Uint64(head[pageSize:])
+			if there, _ := memory.AnonymousIn(maps, at, size); !there || size > mostSize {
+				yield(laid{}, errors.New("the raised semaphores are not where the journal says"))
+				return
+			}
+			b := make([]byte, EntrySize)
+			for entry := at + pageHead; entry+EntrySize <= at+symbols.Addr(size); entry += EntrySize {
+				if _, err := read(b, entry); err != nil {
+					yield(laid{}, fmt.Errorf("read which semaphores are raised: %w", err))
+					return
+				}
+				if !yield(laid{Decode(b), entry}, nil) {
+					return
+				}
+			}
+			at = symbols.Addr(binary.LittleEndian.Uint64(head[pageNext:]))
+		}
+	}
 }

@@ -30,11 +30,10 @@ all processes of the trace, or out of a process with detached probes. What is
 kept stays as it is. When the command ends, the trace has got all hits of the
 events; it continues with the others.
 
-Of a process with detached probes, deleted events take no hits from now on. Where
-a thread may still run in the code of such a probe, or another program traces a
-forked child that has a copy of it, kprobe says that nothing else can be probed
-at the place yet. The next command that changes probes of the process tries
-again.`
+Deleted events of detached probes take no hits from now on. Where a thread may
+still run in the code of such a probe, or another program traces a forked child
+that has a copy of it, kprobe says that nothing else can be probed at the place
+yet. The next command that changes probes of the process tries again.`
 
 const delExample = `  kprobe del open
   kprobe del 'web/*'
