@@ -49,7 +49,9 @@ func (f *Function) Leaving() *Leaving {
 	if f.left == nil {
 		f.left = &Leaving{
 			Exits: slices.Clip(f.Sweep.Exits()), Closed: f.Sweep.Closed(), Returns: f.Sweep.Returns(),
-			StartsOver: slices.ContainsFunc(f.Sweep.Targets(), func(t insn.Target) bool { return t.To == uint64(f.Start) && !t.Call }),
+		}
+		for t := range f.Sweep.Targets() {
+			f.left.StartsOver = f.left.StartsOver || t.To == uint64(f.Start) && !t.Call
 		}
 	}
 	return f.left

@@ -69,6 +69,7 @@ func BuildExit(base uint64, p *Params, probes []Probe, before, tail func(c *asm.
 
 func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if !p.NoRedZone {
 		b.frame.skip = redZone
 	}

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"fmt"
+	"sync"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -72,8 +73,20 @@ type constant struct {
 	data  func() []byte // called when all labels are bound
 }
 
+// builders are those that are not in use: a plan of a large program makes hundreds of thousands of detours.
+var builders = sync.Pool{New: func() any { return new(builder) }}
+
+// newBuilder takes a builder out of builders, for code that the caller may give back by free.
 func newBuilder(c *asm.Code, p *Params) *builder {
-	return &builder{Code: c, p: p, frame: frame{scratch: p.Scratch}}
+	b := builders.Get().(*builder)
+	*b = builder{Code: c, p: p, frame: frame{scratch: p.Scratch}}
+	return b
+}
+
+// free gives the builder back. What it has made doesn't refer to it.
+func (b *builder) free() {
+	*b = builder{}
+	builders.Put(b)
 }
 
 func (b *builder) fail(err error) {

@@ -20,6 +20,7 @@ func BuildEnter(base uint64, p *Params, entries []Probe, probe Probe, k Calls, t
 
 func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,7 @@ func BuildLeave(base uint64, p *Params, probe Probe, k Calls, pop uint16, tail f
 
 func buildLeave(c *asm.Code, p *Params, probe Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ func BuildLeaves(base uint64, p *Params, probes []Probe, k Calls, pop uint16, ta
 
 func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}

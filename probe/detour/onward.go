@@ -119,6 +119,7 @@ func BuildOnward(base uint64, p *Params, k Calls, to *fetch.Chain, onward Onward
 
 func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, onward Onward, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@ func BuildJump(base uint64, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 
 func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}
@@ -104,6 +105,7 @@ func (b *builder) atJump(cond asm.Cond, always bool, changed ...asm.Reg) (on asm
 
 func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
 	b := newBuilder(c, p)
+	defer b.free()
 	if err := k.check(); err != nil {
 		return nil, err
 	}

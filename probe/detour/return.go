@@ -80,6 +80,8 @@ func BuildReturn(base uint64, p *Params, probe Probe, pool Pool, tail func(c *as
 
 func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *asm.Code) error) (*Return, error) {
 	b, exit := newBuilder(c, p), newBuilder(c, p) // exit has the return trampolines' frame
+	defer b.free()
+	defer exit.free()
 	exit.frame.cur.trampoline = true
 	if pool.Count < 1 || pool.Count > MaxInstances || pool.Stripes < 1 || pool.Stripes > maxStripes ||
 		pool.Stripes&(pool.Stripes-1) != 0 || pool.Shift < 6 || pool.Shift > 10 {

@@ -218,7 +218,7 @@ func (f *function) stackCheck(g *Func) {
 	// From there a call and a jump back to the start, and no way back into
 	// the body.
 	back := false
-	for _, t := range f.sweep.Targets() {
+	for t := range f.sweep.Targets() {
 		from := t.From - f.start
 		if t.Call || from < to {
 			continue
@@ -283,7 +283,7 @@ func (f *function) spares() (everywhere, entry lives) {
 			break
 		}
 	}
-	for _, t := range f.sweep.Targets() {
+	for t := range f.sweep.Targets() {
 		if !t.Call && t.To == f.start {
 			entry = 0
 		}

@@ -244,7 +244,7 @@ func TestStackCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := uint64(0)
-		for _, x := range sweep.Targets() {
+		for x := range sweep.Targets() {
 			if x.Call && more[x.To] {
 				calls = x.From - start
 			}

@@ -2,8 +2,10 @@ package insn
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sort"
+	"sync"
 )
 
 // SweepOptions tells Sweep what is known besides the code. The zero value is
@@ -75,14 +77,27 @@ func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
 	}
 	f := &Function{code: code, start: start, opts: opts}
 	anchors := f.anchors(opts.Anchors)
-	n := len(code)/3 + 1 // to make more room costs more than what is left
-	f.starts, f.flags, f.lens = make([]uint32, 0, n), make([]Flags, 0, n), make([]uint8, 0, n)
+	room := rooms.Get().(*room)
+	f.starts, f.flags, f.lens, f.targets = room.starts[:0], room.flags[:0], room.lens[:0], room.targets[:0]
 	for off := 0; off < len(code); {
 		off = f.step(off, anchors)
 	}
+	room.starts, room.flags, room.lens, room.targets = f.starts, f.flags, f.lens, f.targets
+	f.starts, f.flags, f.lens, f.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.lens), slices.Clone(f.targets)
+	rooms.Put(room)
 	f.findTables()
 	return f, nil
 }
+
+// room is where Sweep notes what it finds, before it knows how much that is.
+type room struct {
+	starts  []uint32
+	flags   []Flags
+	lens    []uint8
+	targets []Target
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
 
 // anchors gives the offsets of the anchors inside the code, sorted.
 func (f *Function) anchors(addrs []uint64) []uint32 {
@@ -232,8 +247,8 @@ func (f *Function) Parts() func(yield func(at uint64, p Part) bool) {
 // Desyncs lists where the code doesn't read as one run of instructions.
 func (f *Function) Desyncs() []Desync { return slices.Clone(f.desyncs) }
 
-// Targets lists the direct branches, calls included, in order of From.
-func (f *Function) Targets() []Target { return slices.Clone(f.targets) }
+// Targets yields the direct branches, calls included, in order of From.
+func (f *Function) Targets() iter.Seq[Target] { return slices.Values(f.targets) }
 
 // Overlaps lists the direct branches into the middle of an instruction, such as to just after a
 // lock prefix: both readings run.

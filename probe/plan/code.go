@@ -100,7 +100,7 @@ func (f *Func) add(s *insn.Function) {
 			f.insts = append(f.insts, inst{off, p.Flags, p.Len})
 		}
 	}
-	for _, t := range s.Targets() {
+	for t := range s.Targets() {
 		if t.Inside {
 			f.targets = append(f.targets, int(t.To-f.start))
 		}

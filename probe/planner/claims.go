@@ -87,7 +87,11 @@ func joined(list []plan.Range) []plan.Range {
 // wantedBytes lists the bytes that the probes' places need, in order of address: at least the
 // instruction, and room for a jump except at exits.
 func wantedBytes(groups map[*assess.Function][]Request) []plan.Range {
-	var out []plan.Range
+	n := 0
+	for _, ws := range groups {
+		n += len(ws)
+	}
+	out := make([]plan.Range, 0, n)
 	for f, ws := range groups {
 		for _, w := range ws {
 			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst.Len)}

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
@@ -140,30 +141,37 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []Request) ([]*Patch, []R
 	for _, w := range rest {
 		given[w.P] = true
 	}
-	entries := map[*Probe]Request{}
-	for _, w := range ws {
-		if w.Kind != Exit && w.Kind != LoneExit {
-			entries[w.P] = w
+	isEntry := func(w Request) bool { return w.Kind != Exit && w.Kind != LoneExit }
+	entries := sync.OnceValue(func() map[*Probe]Request { // few plans give anything up
+		out := make(map[*Probe]Request, len(ws))
+		for _, w := range ws {
+			if isEntry(w) {
+				out[w.P] = w
+			}
 		}
-	}
+		return out
+	})
 	giveUp := func(x *Probe) {
 		o.course(x).GiveUpExits(x.GoABI)
 		if !given[x] {
 			given[x] = true
-			rest = append(rest, entries[x])
+			rest = append(rest, entries()[x])
 		}
 	}
 	for {
-		have := map[*Probe]int{}
+		have := map[*Probe]int{} // of probes by exits
 		for _, p := range patches {
 			for _, w := range p.Wants {
-				have[w.P]++
+				if o.course(w.P).ByExits != nil {
+					have[w.P]++
+				}
 			}
 		}
 		broken := map[*Probe]bool{}
-		for x := range entries {
-			by := o.course(x).ByExits
-			broken[x] = by != nil && have[x] < by.places()
+		for _, w := range ws {
+			if by := o.course(w.P).ByExits; isEntry(w) && by != nil && have[w.P] < by.places() {
+				broken[w.P] = true
+			}
 		}
 		trapped := o.trapped(rest)
 		hidden := map[*Patch]bool{}
@@ -197,14 +205,12 @@ func (o *planner) allOrNone(patches []*Patch, ws, rest []Request) ([]*Patch, []R
 			}
 		}
 		done := len(hidden) == 0
-		for x, is := range broken {
-			if is {
-				done = false
-				if !given[x] {
-					o.course(x).Why = "a jump at one of its exits could not be placed"
-				}
-				giveUp(x)
+		for x := range broken {
+			done = false
+			if !given[x] {
+				o.course(x).Why = "a jump at one of its exits could not be placed"
 			}
+			giveUp(x)
 		}
 		if patches = kept; done {
 			return patches, once(rest)

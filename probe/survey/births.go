@@ -271,7 +271,7 @@ func newKnower(f *insn.Function) *knower {
 	n := len(k.at)
 	k.in, k.entered = make([]values, n), make([]bool, n)
 	leads := make([][]int, n)
-	for _, t := range f.Targets() {
+	for t := range f.Targets() {
 		if to, ok := index[t.To]; ok && !t.Call {
 			from := index[t.From]
 			leads[from] = append(leads[from], to)
