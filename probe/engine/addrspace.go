@@ -70,6 +70,7 @@ type addressSpace struct {
 	landings map[landingKey]*landing
 	// building is set while detours are written at addresses that no other plan knows yet.
 	building   bool
+	holding    *holding  // memory for the plan of the change under way; nil: there is none
 	left       leftSites // sites of probes that were left in the process before
 	host       *host     // whose words the detours use; nil: their own
 	plain      plainProgram

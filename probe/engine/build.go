@@ -101,8 +101,11 @@ func (tg *Target) layAll(ctx context.Context, b *built) error {
 	return nil
 }
 
-// mapPlanned maps a range for a plan. The error is a *takenError if something is mapped there.
+// mapPlanned maps a range for a plan, unless it is held. The error is a *takenError if something is mapped there.
 func (tg *Target) mapPlanned(ctx context.Context, r plan.Range) (*memory.Arena, error) {
+	if held := tg.holding.use(r); held != nil {
+		return held, nil
+	}
 	pc, err := tg.Area.Code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
 	if errors.Is(err, unix.EEXIST) {
 		return nil, &takenError{r}

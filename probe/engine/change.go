@@ -161,7 +161,9 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	if err := tg.learn(ws); err != nil {
 		return err
 	}
-	planned, err := tg.plan(c, ws)
+	held := tg.hold()
+	defer held.release(ctx)
+	planned, err := tg.plan(c, ws, func(r plan.Range) (bool, error) { return held.take(ctx, r) })
 	if err != nil {
 		return err
 	}
@@ -175,8 +177,8 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 }
 
 // plan plans the requests ws of a change: those that are new, and those of outgoing patches that
-// are armed anew.
-func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
+// are armed anew. hold is planner.Ground's.
+func (tg *Target) plan(c *changeset, ws []planner.Request, hold func(plan.Range) (bool, error)) (*batch, error) {
 	defer tg.readAhead(len(ws))()
 	for _, w := range ws {
 		PlacedOf(w).findFacts()
@@ -185,7 +187,9 @@ func (tg *Target) plan(c *changeset, ws []planner.Request) (*batch, error) {
 	for _, x := range c.own {
 		want.Own = append(want.Own, x.Site.Addr)
 	}
-	p, err := tg.ground(c.out).Plan(want)
+	ground := tg.ground(c.out)
+	ground.Hold = hold
+	p, err := ground.Plan(want)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func allAgain(tg *Target) *changeset {
 // of address, then its breakpoints. Nothing is changed.
 func (tg *Target) SeePlan() ([]string, error) {
 	c := allAgain(tg)
-	b, err := tg.plan(c, c.requests(tg))
+	b, err := tg.plan(c, c.requests(tg), nil)
 	if err != nil {
 		return nil, err
 	}

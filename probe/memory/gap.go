@@ -24,14 +24,22 @@ const (
 	Highest = 1<<47 - PageSize
 )
 
+// patientTries is how many places that a program took before kprobe could are taken to be chance.
+const patientTries = 16
+
 // FindGap returns the start of size free bytes from which every address in
 // [lo, hi] is within reach, as near to them as can be, or ok = false. maps
 // must be sorted by address, as /proc/PID/maps is. tried are starts that were
-// refused; they are passed over.
+// refused; they are passed over. After patientTries of them the ends of the gaps are left to the
+// program, the more the more were refused: it maps its memory there, faster than kprobe can.
 func FindGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map[symbols.Addr]bool) (at symbols.Addr, ok bool) {
 	from, to := uint64(Lowest), min(uint64(Highest), uint64(lo)+Reach)
 	if uint64(hi) > Reach {
 		from = max(from, uint64(hi)-Reach)
+	}
+	inset := uint64(0)
+	if n := len(tried) - patientTries; n >= 0 {
+		inset = arenaSize << min(n, 14)
 	}
 	var best, bestDist uint64
 	consider := func(start, end uint64) {
@@ -42,6 +50,8 @@ func FindGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map
 		if end < start || end-start < size {
 			return
 		}
+		skip := min(inset, (end-size-start)/2&^(PageSize-1))
+		start, end = start+skip, end-skip
 		// The others serve where the nearer end was refused.
 		for _, c := range [3]uint64{start, end - size, (start + (end-size-start)/2) &^ (PageSize - 1)} {
 			d := uint64(lo) - c

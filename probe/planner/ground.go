@@ -37,6 +37,9 @@ type Ground struct {
 	Unwinder func() string
 	// Free returns the mappings, and the free room for detours in and between them.
 	Free func() ([]symbols.Mapping, *plan.Space, error)
+	// Hold maps a range for the plan, so that the program can't map memory there while the rest is
+	// planned. free is false if something is mapped there. nil: nothing is held.
+	Hold func(plan.Range) (free bool, err error)
 	// Before returns the bytes that the writes of a jump, without its island, replace. The
 	// error says why the jump can't be written: something else has changed the text there.
 	Before func(*plan.Patch) ([]plan.Write, error)

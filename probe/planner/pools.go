@@ -181,19 +181,28 @@ func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (la
 	}
 }
 
-// gapNearFile finds size free bytes from which code can reach the memory file. avoid are ranges that only
-// seem free.
+// gapNearFile finds size free bytes from which code can reach the memory file, and holds them. avoid are ranges
+// that only seem free.
 func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.Range) (symbols.Addr, error) {
 	tried := map[symbols.Addr]bool{}
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
 	base := o.ground.File
-	at, ok := memory.FindGap(maps, base, base, size, tried)
-	if !ok {
-		return 0, fmt.Errorf("no free addresses within 2 GiB of %v", base)
+	for {
+		at, ok := memory.FindGap(maps, base, base, size, tried)
+		if !ok {
+			return 0, fmt.Errorf("no free addresses within 2 GiB of %v", base)
+		}
+		if o.ground.Hold == nil {
+			return at, nil
+		}
+		free, err := o.ground.Hold(plan.Range{Lo: uint64(at), Hi: uint64(at) + size})
+		if free || err != nil {
+			return at, err
+		}
+		tried[at] = true
 	}
-	return at, nil
 }
 
 // commonFrom is the number of return probes in a batch from which on those by exits note their calls in
