@@ -32,6 +32,9 @@ func (tg *Target) hold() *holding {
 	return h
 }
 
+// gone reports whether the process has ended or executes another program, so that nothing is mapped any more.
+func (h *holding) gone() bool { return h.tg.Area == nil || h.tg.Area.Code != h.code }
+
 // take maps a range. free is false if something is mapped there.
 func (h *holding) take(ctx context.Context, r plan.Range) (free bool, err error) {
 	arena, err := h.code.MapAt(ctx, symbols.Addr(r.Lo), r.Hi-r.Lo)
@@ -46,7 +49,7 @@ func (h *holding) take(ctx context.Context, r plan.Range) (free bool, err error)
 
 // use returns the arena of a range that is held; nil if it isn't. It is held no more. h may be nil.
 func (h *holding) use(r plan.Range) *memory.Arena {
-	if h == nil {
+	if h == nil || h.gone() {
 		return nil
 	}
 	arena := h.arenas[r]
@@ -57,8 +60,8 @@ func (h *holding) use(r plan.Range) *memory.Arena {
 // release unmaps what was not used. What can't be unmapped stays until kprobe leaves.
 func (h *holding) release(ctx context.Context) {
 	h.tg.holding = nil
-	if h.tg.Area == nil || h.tg.Area.Code != h.code {
-		return // the process has ended, or executes another program
+	if h.gone() {
+		return
 	}
 	for _, arena := range h.arenas {
 		if err := h.code.Unmap(ctx, arena); err != nil {
