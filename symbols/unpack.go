@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 
 	"kprobe/internal/untrusted"
+	"kprobe/symbols/inflate"
 )
 
 // Limits on compressed sections of debug information, in bytes: the unpacked size of one section;
@@ -82,9 +84,15 @@ func (im *image) unpack(name string) ([]byte, error) {
 		}
 		return small.Bytes(), nil
 	}
+	stream, at := im.zlibStream(s)
 	for _, to := range [...]func(io.Reader) ([]byte, error){kept.save, unpackToFile} {
-		src := &sourceReader{r: im.packed(s), left: most}
+		src := &sourceReader{r: im.packed(s), left: most, stream: stream, release: releaser(im.whole, at)}
 		b, err := to(src)
+		if errors.Is(src.err, inflate.ErrDoubt) {
+			stream = nil
+			src = &sourceReader{r: im.packed(s), left: most}
+			b, err = to(src)
+		}
 		if err == nil {
 			im.keep(unpacked{name, b})
 			return b, nil
@@ -103,27 +111,37 @@ func (im *image) unpack(name string) ([]byte, error) {
 // packed returns a reader of a compressed section. For a mapped file in zlib's format it uses
 // a package that takes three quarters of the standard library's time.
 func (im *image) packed(s *elf.Section) io.Reader {
+	stream, _ := im.zlibStream(s)
+	if stream == nil {
+		return s.Open()
+	}
+	r, err := zlib.NewReader(bytes.NewReader(stream))
+	if err != nil {
+		return s.Open() // its error says what is wrong
+	}
+	return r
+}
+
+// zlibStream returns the bytes of a compressed section in zlib's format and their place in the file, nil for another
+// format or if the file isn't mapped.
+func (im *image) zlibStream(s *elf.Section) (stream []byte, at uint64) {
 	from, end := s.Offset, s.Offset+s.FileSize
 	if im.whole == nil || end < from || end > uint64(len(im.whole)) {
-		return s.Open()
+		return nil, 0
 	}
 	if s.Flags&elf.SHF_COMPRESSED == 0 {
 		from += zdebugHeader
 	} else {
 		const header = 24 // an Elf64_Chdr, which begins with ch_type
 		if end-from < header || elf.CompressionType(binary.LittleEndian.Uint32(im.whole[from:])) != elf.COMPRESS_ZLIB {
-			return s.Open()
+			return nil, 0
 		}
 		from += header
 	}
 	if from > end {
-		return s.Open()
+		return nil, 0
 	}
-	r, err := zlib.NewReader(bytes.NewReader(im.whole[from:end]))
-	if err != nil {
-		return s.Open() // its error says what is wrong
-	}
-	return r
+	return im.whole[from:end:end], from
 }
 
 // zdebugHeader is the size of the header of .zdebug_* sections.
@@ -135,7 +153,32 @@ type sourceReader struct {
 	r    io.Reader
 	left int64
 	err  error
+	// stream, if it isn't nil, is what WriteTo unpacks, faster than r does; its pages are then let go.
+	stream  []byte
+	release func(from, to uint64)
 }
+
+// WriteTo copies all bytes, on behalf of io.Copy. If stream may be damaged, err is inflate.ErrDoubt, and r has to say
+// what is wrong.
+func (s *sourceReader) WriteTo(w io.Writer) (int64, error) {
+	if s.stream == nil {
+		return io.Copy(w, struct{ io.Reader }{s})
+	}
+	released := 0
+	err := inflate.Copy(w, s.stream, s.left, func(n int) {
+		if n-released >= releaseAtOnce {
+			s.release(uint64(released), uint64(n))
+			released = n
+		}
+	})
+	if errors.Is(err, inflate.ErrDoubt) {
+		s.err = err
+	}
+	return s.left, err
+}
+
+// releaseAtOnce is how many bytes of a compressed section are read before their pages are released.
+const releaseAtOnce = 8 << 20
 
 func (s *sourceReader) Read(b []byte) (int, error) {
 	if s.left == 0 {
