@@ -42,6 +42,12 @@ func (f *File) ReadDebug(read func(*debuginfo.Data) error) (err error) {
 }
 
 func (f *File) debugData() *debugState {
+	f.ahead.waits()
+	return f.readDebugData(nil)
+}
+
+// readDebugData reads the debug information once. a is nil if somebody waits for it.
+func (f *File) readDebugData(a *ahead) *debugState {
 	f.debug.get(func() (out debugState) {
 		out.err = fmt.Errorf("%s: %w", f.Name, ErrNoDebugInfo)
 		defer rescue(f.Path, &out.err)
@@ -51,7 +57,7 @@ func (f *File) debugData() *debugState {
 			out.err = found.err
 			return out
 		}
-		sec, err := im.debugSections("")
+		sec, err := im.debugSectionsFor("", a)
 		if err != nil {
 			out.err = err
 			return out
@@ -125,39 +131,49 @@ func (im *image) hasDebug() bool {
 // debugSections reads the sections; suffix is ".dwo" for those of split files.
 // Their bytes alias the mapped file, unless they are compressed.
 func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
+	return im.debugSectionsFor(suffix, nil)
+}
+
+// debugSectionsFor is debugSections. If a isn't nil, nobody waits for the sections yet.
+func (im *image) debugSectionsFor(suffix string, a *ahead) (debuginfo.Sections, error) {
 	var out debuginfo.Sections
 	all, err := im.mapped()
 	if err != nil {
 		return out, err
 	}
-	type wanted struct {
+	type sized struct {
 		name string
 		to   *[]byte
 		size uint64
 	}
-	var list []wanted
+	var list []sized
 	for name, to := range map[string]*[]byte{
 		"info": &out.Info, "types": &out.Types, "abbrev": &out.Abbrev, "aranges": &out.Aranges,
 		"str": &out.Str, "line_str": &out.LineStr, "str_offsets": &out.StrOffsets, "addr": &out.Addr,
 		"line": &out.Line, "ranges": &out.Ranges, "rnglists": &out.RngLists, "loc": &out.Loc,
-		"loclists": &out.LocLists, "frame": &out.Frame,
+		"loclists": &out.LocLists,
 	} {
 		if suffix == "" && isLater(name) {
 			continue
 		}
-		w := wanted{name: name + suffix, to: to}
+		w := sized{name: name + suffix, to: to}
 		if s := im.debugHeader(w.name); s != nil {
 			w.size = s.size
 		}
 		list = append(list, w)
 	}
 	// Sections may have to be unpacked. The largest takes longest, so it comes first.
-	slices.SortFunc(list, func(a, b wanted) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(list, func(a, b sized) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name)) })
 	var wait sync.WaitGroup
 	var mu sync.Mutex // of err
 	var next atomic.Int32
-	for range min(runtime.GOMAXPROCS(0), len(list)) {
+	workers := min(runtime.GOMAXPROCS(0), len(list))
+	for w := range workers {
 		wait.Go(func() {
+			defer a.taken()
+			if w == workers-1 && w > 0 {
+				a.leaveCPU()
+			}
 			for i := int(next.Add(1)) - 1; i < len(list); i = int(next.Add(1)) - 1 {
 				var broke error
 				func() {
@@ -187,9 +203,9 @@ func (im *image) debugSections(suffix string) (debuginfo.Sections, error) {
 }
 
 // isLater reports whether a section is read only when it is first needed.
-func isLater(name string) bool { return name == "loc" || name == "loclists" || name == "frame" }
+func isLater(name string) bool { return name == "loc" || name == "loclists" }
 
-// later reads such a section; nil if it is damaged.
+// later reads such a section, or .debug_frame; nil if it is damaged.
 func (im *image) later(name string) []byte {
 	var err error
 	defer rescue(im.path, &err)

@@ -47,6 +47,7 @@ type File struct {
 	short          lazy[[]atomic.Pointer[string]]
 	debugIn        lazy[debugFile]
 	debug          lazy[debugState]
+	ahead          ahead
 	// debugRead says that debug has its value.
 	debugRead atomic.Bool
 	sources   lazy[[][]byte] // what names source files; nil: not told without debug

@@ -19,7 +19,13 @@ import (
 // *NotFoundError, *AmbiguousError, *NotMappedError, *NotCodeError,
 // *OutsideError, *UnboundIFuncError, *LineError and ErrNoDebugInfo. It does not check that
 // the place is the start of an instruction.
-func (s *Space) Resolve(p Place) ([]Site, error) {
+func (s *Space) Resolve(p Place) ([]Site, error) { return s.resolve(p, false) }
+
+// ResolveAhead is Resolve for a place whose debug information is read next. Where that is compressed, which takes
+// long to unpack, ResolveAhead begins with it; the time to look up a symbol is then saved.
+func (s *Space) ResolveAhead(p Place) ([]Site, error) { return s.resolve(p, true) }
+
+func (s *Space) resolve(p Place, ahead bool) ([]Site, error) {
 	p.Symbol = strings.ReplaceAll(p.Symbol, "(anonymous_namespace)", "(anonymous namespace)") // where no blank can be
 	switch p.Kind {
 	case PlaceAddr:
@@ -29,7 +35,7 @@ func (s *Space) Resolve(p Place) ([]Site, error) {
 	case PlaceLine:
 		return s.resolveLine(p)
 	case PlaceSymbol:
-		sites, err := s.resolveSymbol(p)
+		sites, err := s.resolveSymbol(p, ahead)
 		if lines, ok := functionLines(p); ok && errors.Is(err, ErrNotMapped) {
 			// No file has the name that stands before the colon; a function may.
 			if ofFunction, e := s.resolveLine(lines); !errors.Is(e, ErrNoSymbol) {
@@ -116,7 +122,7 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 	return out, nil
 }
 
-func (s *Space) resolveSymbol(p Place) ([]Site, error) {
+func (s *Space) resolveSymbol(p Place, ahead bool) ([]Site, error) {
 	list, err := s.modulesFor(p.Module)
 	if err != nil {
 		return nil, err
@@ -129,6 +135,9 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 	}
 	var data *Module
 	var object Symbol
+	if ahead && len(list) == 1 {
+		list[0].File.expectDebug()
+	}
 	for i, m := range list {
 		found := m.File.lookupIn(p)
 		code := slices.DeleteFunc(slices.Clone(found), func(s Symbol) bool { return !s.Kind.Code() })
@@ -137,6 +146,9 @@ func (s *Space) resolveSymbol(p Place) ([]Site, error) {
 				data, object = m, found[0]
 			}
 			continue
+		}
+		if ahead {
+			m.File.expectDebug()
 		}
 		sym, err := pick(p, m, code)
 		var several *AmbiguousError

@@ -21,7 +21,7 @@ func (s *Space) resolveInEach(p Place, list []*Module) ([]Site, error) {
 		paths[m.Path] = true
 		in := p
 		in.Module = m.Path
-		sites, err := s.resolveSymbol(in)
+		sites, err := s.resolveSymbol(in, false)
 		switch {
 		case errors.Is(err, ErrNoSymbol):
 		case errors.Is(err, ErrUnboundIFunc), errors.Is(err, ErrNotExecutable):

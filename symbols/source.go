@@ -119,12 +119,12 @@ func (f *File) Unwind() *unwind.Table {
 		if b, base := f.im.ehFrame(); b != nil {
 			list = append(list, unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
 		}
-		err = f.ReadDebug(func(d *debuginfo.Data) error {
-			if b := d.Frame(); b != nil {
+		// The other sections, which may have to be unpacked, are not waited for.
+		if in := f.debugImage(); in.err == nil {
+			if b := in.im.later("frame"); b != nil {
 				list = append(list, unwind.Section{Bytes: b})
 			}
-			return nil
-		})
+		}
 		t = unwind.New(list...)
 		return t
 	})

@@ -10,10 +10,10 @@ import (
 // event. Only definitions that name one function have them, and not those of returns, because
 // inlined code has no return.
 func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbols.Site {
-	p := d.Place
-	if p.Kind != symbols.PlaceSymbol || p.Offset != 0 || p.IsGlob() || d.Kind == fetch.Return || len(places) == 0 {
+	if !mayBeInlined(d) || len(places) == 0 {
 		return nil
 	}
+	p := d.Place
 	home := places[0].Module
 	if home == nil || places[0].Inlined != "" {
 		return nil // Resolve has found them already
@@ -37,6 +37,12 @@ func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbol
 		}
 	}
 	return out
+}
+
+// mayBeInlined reports whether inlined places are looked for, in debug information.
+func mayBeInlined(d *fetch.Def) bool {
+	p := d.Place
+	return p.Kind == symbols.PlaceSymbol && p.Offset == 0 && !p.IsGlob() && d.Kind != fetch.Return
 }
 
 // resolveInlined makes the requests for the inlined places. A definition's arguments may not exist

@@ -150,7 +150,11 @@ func (s *Engine) lookUp(ctx context.Context, space *symbols.Space, around *surve
 	out := foundPlaces{modules: space.Modules(), of: map[*fetch.Def][]symbols.Site{}}
 	seen, newer := map[*symbols.Module]bool{}, map[string]bool{}
 	for _, d := range defs {
-		places, err := space.Resolve(d.Place)
+		resolve := space.Resolve
+		if mayBeInlined(d) {
+			resolve = space.ResolveAhead
+		}
+		places, err := resolve(d.Place)
 		if err != nil || ctx.Err() != nil {
 			continue
 		}

@@ -24,7 +24,6 @@ type Sections struct {
 	Line, Ranges, RngLists         []byte
 	Loc, LocLists                  []byte
 	CUIndex, TUIndex               []byte
-	Frame                          []byte
 }
 
 // SplitRef is what a skeleton unit says about where the rest of it is.
@@ -47,8 +46,8 @@ type Data struct {
 	sigs    map[uint64]*Unit
 	abbrevs sync.Map // offset → *abbrevTable
 
-	later              func(name string) []byte
-	locs, locLs, frame once[[]byte]
+	later       func(name string) []byte
+	locs, locLs once[[]byte]
 
 	store   IndexStore
 	release func(from, to uint64)
@@ -89,8 +88,8 @@ type Options struct {
 	// Type finds the type unit of a signature if the sections don't have it. It returns the
 	// same Data at each call. Type may be nil, and may return nil.
 	Type func(signature uint64) *Data
-	// Later reads a section that New wasn't given, when it is first needed: "loc",
-	// "loclists" or "frame". Later may be nil, and may return nil.
+	// Later reads a section that New wasn't given, when it is first needed: "loc"
+	// or "loclists". Later may be nil, and may return nil.
 	Later func(name string) []byte
 	// Split says that the sections come from a .dwo file.
 	Split bool
@@ -125,9 +124,6 @@ func New(sec Sections, o Options) *Data {
 
 // Units returns the units of .debug_info by offset. The slice is shared.
 func (d *Data) Units() []*Unit { return d.units[:d.info] }
-
-// Frame returns the contents of .debug_frame, or nil.
-func (d *Data) Frame() []byte { return d.rest("frame", d.sec.Frame, &d.frame) }
 
 func (d *Data) loc() []byte      { return d.rest("loc", d.sec.Loc, &d.locs) }
 func (d *Data) locLists() []byte { return d.rest("loclists", d.sec.LocLists, &d.locLs) }

@@ -13,7 +13,7 @@ import (
 // showVars lists the variables at every site of a place. A site of several that
 // debug information doesn't know is left out.
 func showVars(d *Deps, space *symbols.Space, at symbols.Place, o *showOptions) error {
-	sites, err := space.Resolve(at)
+	sites, err := space.ResolveAhead(at)
 	if err != nil {
 		return fail(fmt.Errorf("show %s: %w", o.place, err))
 	}
