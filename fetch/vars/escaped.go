@@ -4,7 +4,6 @@ import (
 	"debug/dwarf"
 	"strings"
 
-	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
 )
 
@@ -62,30 +61,4 @@ func (f *frame) fromHeap(v value) (value, error) {
 		return v, errBadExpression
 	}
 	return v.deref()
-}
-
-// attrGoClosureOffset is the offset in a closure at which a captured variable, or its address,
-// lies (cmd/internal/dwarf, from Go 1.23 on).
-const attrGoClosureOffset dwarf.Attr = 0x2907
-
-// isCaptured reports whether a variable belongs to the function around a closure.
-func (f *frame) isCaptured(e *debuginfo.Entry) bool {
-	_, ok := e.Val(attrGoClosureOffset)
-	return ok && f.language(*e).IsGo()
-}
-
-// captured returns where a variable of the surrounding function is at a closure's entry: in
-// the closure, whose address is in rdx (abi-internal.md). For &NAME the closure has either the
-// address or the contents; debug information doesn't say which.
-func (f *frame) captured(e *debuginfo.Entry) (place, bool) {
-	off, ok := e.Int(attrGoClosureOffset)
-	if !ok || off <= 0 || f.escaped(e) || !f.atEntry() || !f.isGoFunc() || len(f.scopes) == 0 {
-		return place{}, false
-	}
-	for c := range f.fn.Children() {
-		if c.Ref() == e.Ref() {
-			return place{kind: inMemory, sym: register(fetch.DX).add(off)}, true
-		}
-	}
-	return place{}, false
 }
