@@ -236,7 +236,7 @@ func (c *Content) appendStructJSON(dst []byte, v *Value, sym Symbolizer) []byte 
 			dst = append(dst, ',')
 		}
 		if c.Style != StyleTuple {
-			dst = append(quote.AppendJSON(dst, []byte(c.Members[i].Name)), ':')
+			dst = append(appendKey(dst, i, func(i int) string { return c.Members[i].Name }), ':')
 		}
 		dst = c.Members[i].Elem.appendJSON(dst, &v.Elems[i], sym)
 	}

@@ -124,6 +124,27 @@ func appendBool(dst []byte, v uint64) []byte {
 	return strconv.AppendBool(dst, v == 1)
 }
 
+// blank is the name of members that a Go structure may have several of.
+const blank = "_"
+
+// appendKey appends the key of the i-th member of an object. A key that occurs twice would be one member for most readers
+// of JSON: the second blank member is "_#2", which no member is called.
+func appendKey(dst []byte, i int, name func(i int) string) []byte {
+	if name(i) != blank {
+		return quote.AppendJSON(dst, name(i))
+	}
+	n := 1
+	for j := range i {
+		if name(j) == blank {
+			n++
+		}
+	}
+	if n == 1 {
+		return append(dst, `"_"`...)
+	}
+	return append(strconv.AppendInt(append(dst, `"_#`...), int64(n), 10), '"')
+}
+
 // appendMembers appends what stands between the brackets of an object or a list;
 // sep says that something stands there already.
 func (l *Layout) appendMembers(dst []byte, v Value, sym Symbolizer, sep bool) ([]byte, bool) {
@@ -141,8 +162,7 @@ func (l *Layout) appendMembers(dst []byte, v Value, sym Symbolizer, sep bool) ([
 		}
 		sep = true
 		if !l.Array {
-			dst = quote.AppendJSON(dst, m.Name)
-			dst = append(dst, ':')
+			dst = append(appendKey(dst, i, func(i int) string { return l.Members[i].Name }), ':')
 		}
 		if m.empty() {
 			dst = append(dst, "{}"...)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -38,6 +39,8 @@ func TestValues(t *testing.T) {
 		{"values_go.go", nil},
 		{"values_go.go", []string{"-gcflags=all=-N -l"}},
 		{"values_words.go", []string{"-ldflags=-s -w"}},
+		{"values_blank.go", nil},
+		{"values_blank.go", []string{"-gcflags=all=-N -l"}},
 		{"values_numbered.go", nil},
 		{"values_numbered.go", []string{"-gcflags=all=-N -l"}},
 		{"values_seen.go", []string{"-gcflags=-N"}},
@@ -283,7 +286,32 @@ func decodeValues(t *testing.T, text string) map[string]any {
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
+	if key := repeatedKey(json.NewDecoder(strings.NewReader(text))); key != "" {
+		t.Errorf("the key %q is there twice: %s", key, text)
+	}
 	return v
+}
+
+// repeatedKey reads a value and finds a key that one of its objects has twice; "": none has.
+func repeatedKey(d *json.Decoder) (found string) {
+	open, _ := d.Token()
+	if open != json.Delim('{') && open != json.Delim('[') {
+		return ""
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if open == json.Delim('{') {
+			key, _ := d.Token()
+			name, _ := key.(string)
+			if seen[name] {
+				found = name
+			}
+			seen[name] = true
+		}
+		found = cmp.Or(repeatedKey(d), found)
+	}
+	_, _ = d.Token()
+	return found
 }
 
 // symbolName is an address that is a function's.

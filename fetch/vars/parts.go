@@ -5,6 +5,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kprobe/fetch"
 	"kprobe/symbols/debuginfo"
@@ -31,6 +32,7 @@ type partList struct {
 	f       *frame
 	vars    []fetch.Variable
 	types   []ctype
+	depths  []int // how many structures down
 	missing error // the error of a part that can't be read
 }
 
@@ -81,8 +83,14 @@ func (p *partList) add(name string, v value, depth int) error {
 			p.missing = err
 			continue
 		}
-		p.vars = append(p.vars, out)
-		p.types = append(p.types, part.t)
+		// A definition can name only one of several members of a name: the first blank one of a Go structure, and not that
+		// of a base class.
+		switch i := slices.IndexFunc(p.vars, func(o fetch.Variable) bool { return o.Name == full }); {
+		case i < 0:
+			p.vars, p.types, p.depths = append(p.vars, out), append(p.types, part.t), append(p.depths, depth)
+		case depth < p.depths[i]:
+			p.vars[i], p.types[i], p.depths[i] = out, part.t, depth
+		}
 	}
 	return nil
 }
