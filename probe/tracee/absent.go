@@ -23,7 +23,8 @@ import (
 // reads: because the thread that fills the page is stopped, or all threads are. The wait can't
 // be interrupted. So pages that aren't there (/proc/PID/pagemap) are read by a goroutine of
 // their own. If that takes too long, the read is given up and fails like a read of unmapped
-// memory. The goroutine ends when the page arrives or the process ends.
+// memory. The goroutine ends when the page arrives or the process ends. A page of a file on a disk of the machine
+// depends on nobody whom kprobe might have stopped, and has more time (absentfile.go).
 
 const (
 	// absentPatience is how long a missing page may take; a disk takes a while. Each
@@ -33,6 +34,8 @@ const (
 	// ownPatience is for memory that kprobe has mapped. The kernel fills it by itself,
 	// though not at once on a busy machine, unless the program means harm.
 	ownPatience = 5 * time.Second
+	// filePatience is for files on disks of the machine, which the kernel reads by itself: on a busy one not at once.
+	filePatience = 5 * time.Second
 	// mostPatience is how long a read may take that only waits for a processor.
 	mostPatience = 10 * time.Second
 	// absentPart is the size of the parts that are waited for one by one.
@@ -79,11 +82,7 @@ func (p *Process) readAbsent(b []byte, at uint64, least time.Duration) (int, sys
 	if p.absent.waiting.Load() >= maxAbsent {
 		return 0, errLatePage
 	}
-	type result struct {
-		b []byte
-		e syscall.Errno
-	}
-	got := make(chan result, 1)
+	got := make(chan arrival, 1)
 	p.absent.waiting.Add(1)
 	size := len(b)
 	var reader atomic.Int64
@@ -94,22 +93,50 @@ func (p *Process) readAbsent(b []byte, at uint64, least time.Duration) (int, sys
 		reader.Store(int64(unix.Gettid()))
 		buf := make([]byte, size)
 		n, e := p.vmRead(buf, at)
-		got <- result{buf[:n], e}
+		got <- arrival{buf[:n], e}
 	}()
-	timeout := time.NewTimer(max(p.absent.patience(), least))
-	defer timeout.Stop()
-	for start := time.Now(); ; timeout.Reset(max(p.absent.patience(), least)) {
+	w := waiting{runs: func() bool { return runs(int(reader.Load())) }, local: func() bool { return p.isLocalFile(at) }, after: time.After}
+	r, ok := w.await(got, max(p.absent.patience(), least))
+	if !ok {
+		p.absent.late.Add(1)
+		return 0, errLatePage
+	}
+	p.absent.late.Store(0)
+	return copy(b, r.b), r.e
+}
+
+// arrival is what a read has got.
+type arrival struct {
+	b []byte
+	e syscall.Errno
+}
+
+// waiting is how the end of a read is waited for.
+type waiting struct {
+	runs  func() bool // whether the reader runs, rather than waits in the kernel
+	local func() bool // whether the page is that of a file on a disk of the machine
+	after func(time.Duration) <-chan time.Time
+}
+
+// await waits for a read that begins, with patience at first. It is false if the read takes too long.
+func (w *waiting) await(got <-chan arrival, patience time.Duration) (arrival, bool) {
+	asked, local := false, false
+	for waited := time.Duration(0); ; {
 		select {
 		case r := <-got:
-			p.absent.late.Store(0)
-			return copy(b, r.b), r.e
-		case <-timeout.C:
-			if time.Since(start) < mostPatience && runs(int(reader.Load())) {
-				continue
-			}
-			p.absent.late.Add(1)
-			return 0, errLatePage
+			return r, true
+		case <-w.after(patience):
 		}
+		if waited += patience; waited < mostPatience && w.runs() {
+			continue
+		}
+		if !asked && waited < filePatience {
+			asked, local = true, w.local()
+		}
+		if !local || waited >= filePatience {
+			return arrival{}, false
+		}
+		patience = filePatience - waited
 	}
 }
 
