@@ -149,6 +149,8 @@ type Held struct {
 	// the return.
 	Paired []uint64
 	Stats  []results.Stats
+	// Deleted are events, GROUP/EVENT, that were deleted since, and whose hits may be there.
+	Deleted []string
 	// Before are the hits that were overwritten before the first look at the rings,
 	// Since those that were overwritten while they were read.
 	Before, Since uint64
@@ -195,8 +197,16 @@ func (r *Recorder) Held() (Held, error) {
 		before, since := f.Overwritten()
 		h.Before, h.Since, h.Unfinished = h.Before+before, h.Since+since, h.Unfinished+f.Unfinished()
 		h.Odd += f.Odd
+		listed := map[string]bool{}
+		for i := range stats {
+			listed[stats[i].Event.Group+"/"+stats[i].Event.Name] = true
+		}
 		for i := range f.Book.Probes {
 			p := &f.Book.Probes[i]
+			if name := p.Name(); !listed[name] {
+				listed[name] = true
+				h.Deleted = append(h.Deleted, name)
+			}
 			n := ends[p.Addr]
 			if p.Return {
 				n[1]++

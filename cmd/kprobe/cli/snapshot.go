@@ -63,6 +63,9 @@ read it. GLOBs choose events by name. -t 10s prints the hits of the last ten
 seconds. -o FILE.kprobe writes a recording, for kprobe report and kprobe graph.
 -o with any other name writes what would be printed.
 
+Hits of events that were deleted since (kprobe del) are shown too, as long as
+the process has the buffers. A file of --keep has them when all events are gone.
+
 Standard error says at the end how many hits were overwritten before. Hits that
 are overwritten while kprobe copies them are left out, and counted there too.
 
@@ -198,7 +201,7 @@ func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r 
 	if err != nil {
 		return err
 	}
-	if err := o.known(held.Stats); err != nil {
+	if err := o.known(&held); err != nil {
 		return err
 	}
 	n, err := o.write(ctx, d, r, &held)
@@ -287,10 +290,16 @@ func endHeld(rec *recording.Recorder, r Recorder) error {
 }
 
 // known refuses patterns that match no event of the probes.
-func (o *snapshotOptions) known(stats []probe.Stats) error {
+func (o *snapshotOptions) known(held *probe.Held) error {
+	deleted := func(p kept.Pattern) bool {
+		return slices.ContainsFunc(held.Deleted, func(name string) bool {
+			group, event, _ := strings.Cut(name, "/")
+			return p.Match(group, event)
+		})
+	}
 	for _, p := range o.patterns {
-		if !slices.ContainsFunc(stats, func(s probe.Stats) bool { return p.Match(s.Event.Group, s.Event.Name) }) {
-			return fmt.Errorf("no event matches %s; the events are: %s", p, eventNames(stats))
+		if !slices.ContainsFunc(held.Stats, func(s probe.Stats) bool { return p.Match(s.Event.Group, s.Event.Name) }) && !deleted(p) {
+			return fmt.Errorf("no event matches %s; the events are: %s", p, eventNames(held.Stats))
 		}
 	}
 	return nil
