@@ -165,3 +165,26 @@ func TestLeftPlaceForked(t *testing.T) {
 	}
 	s.end()
 }
+
+// TestLeftSecondForked removes two commands' probes one command after the other: a forked child, which has copies of both
+// commands' memory, keeps nothing of either, whichever goes first.
+func TestLeftSecondForked(t *testing.T) {
+	for _, order := range [][]string{{"c/host", "c/guest"}, {"c/guest", "c/host"}} {
+		s := startSubject(t, fixture.Build(t, "left_children.c", "-O1"))
+		leaveIn(t, s.pid(), Options{Detach: true}, "p:c/host work")
+		leaveIn(t, s.pid(), Options{Detach: true}, "p:c/guest libc:getppid")
+		s.line()
+		var kid int
+		if _, err := fmt.Sscanf(s.expect("child"), "child %d", &kid); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range order {
+			if err := openedLive(t, s.pid()).Remove(t.Context(), []string{name}); err != nil {
+				t.Fatalf("%q, %s: %v", order, name, err)
+			}
+		}
+		checkClean(t, s.pid())
+		checkClean(t, kid)
+		s.end()
+	}
+}

@@ -70,6 +70,9 @@ func (c *Chosen) pending(err error) error {
 	return nil
 }
 
+// some reports whether memory files are chosen.
+func (c *Chosen) some() bool { return c != nil && len(c.Files) > 0 }
+
 // has reports whether the memory file that is mapped at an address is chosen. Nothing is, of a nil Chosen.
 func (c *Chosen) has(at symbols.Addr) bool { return c != nil && c.Files[at] }
 
@@ -105,6 +108,12 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chose
 		found := one(pid, nil, also)
 		m, err := FindMemfile(pid)
 		gone := errors.Is(err, symbols.ErrGone)
+		if m != nil && found && also.some() {
+			// Others of its memory files stay. What the removed ones have said is known only now.
+			for _, kid := range leftChildren(pid) {
+				one(kid, known, also.copied())
+			}
+		}
 		if m != nil || err != nil && !gone {
 			continue // it must stay: on purpose, for a thread, or for a child that runs in the same memory
 		}
