@@ -159,23 +159,33 @@ func (a *Area) restoreCopied(maps []symbols.Mapping) error {
 	return nil
 }
 
-// restorePool does so for the instances in an address range.
+// restorePool does so for the instances in an address range. Most of a large table has never been touched.
 func (a *Area) restorePool(at, end symbols.Addr) error {
-	mem := make([]byte, min(poolPart, int(end-at)))
-	for ; at < end; at += symbols.Addr(len(mem)) {
-		mem = mem[:min(len(mem), int(end-at))]
-		if _, err := a.Proc.ReadOwn(mem, at); err != nil {
-			return fmt.Errorf("read return instances: %w", err)
-		}
-		left, late := detour.Left(mem, uint64(at), a.Proc)
-		for _, in := range left {
-			if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
-				return fmt.Errorf("put a return address back: %w", err)
+	for lo, hi := range a.Proc.Touched(at, end) {
+		mem := make([]byte, min(poolPart, int(hi-lo)))
+		for ; lo < hi; lo += symbols.Addr(len(mem)) {
+			mem = mem[:min(len(mem), int(hi-lo))]
+			if err := a.restorePart(mem, lo); err != nil {
+				return err
 			}
 		}
-		if late != nil {
-			return fmt.Errorf("put a return address back: %w", late)
+	}
+	return nil
+}
+
+// restorePart does so for the instances at an address. mem is room for them.
+func (a *Area) restorePart(mem []byte, at symbols.Addr) error {
+	if _, err := a.Proc.ReadOwn(mem, at); err != nil {
+		return fmt.Errorf("read return instances: %w", err)
+	}
+	left, late := detour.Left(mem, uint64(at), a.Proc)
+	for _, in := range left {
+		if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
+			return fmt.Errorf("put a return address back: %w", err)
 		}
+	}
+	if late != nil {
+		return fmt.Errorf("put a return address back: %w", late)
 	}
 	return nil
 }
