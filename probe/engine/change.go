@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"kprobe/probe/assess"
 	"kprobe/probe/plan"
 	"kprobe/probe/planner"
-	"kprobe/symbols"
 )
 
 // How the set of probes of a running target changes
@@ -142,14 +140,6 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 
 // errText says that the text has changed since the plan was made. The plan is made again.
 var errText = errors.New("the text has changed")
-
-// takenError says that the program has mapped memory in a range that was free when the plan was
-// made.
-type takenError struct{ plan.Range }
-
-func (e *takenError) Error() string {
-	return fmt.Sprintf("the program has mapped memory at %v", symbols.Addr(e.Lo))
-}
 
 // disturbed is how many attempts at a plan answer stops of the target meanwhile. Answering a stop
 // may change the text, so later attempts leave stops unanswered until the plan is committed.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,14 @@ import (
 // garbage collectors do, would map some where the plan wants to have its tables, and the plan would have to
 // be made again. So what the plan knows to need before it looks at the functions is mapped at once. The
 // journal lists it. What is built uses it; what is left when the change has ended is unmapped.
+
+// takenError says that the program has mapped memory in a range that was free when the plan was
+// made.
+type takenError struct{ plan.Range }
+
+func (e *takenError) Error() string {
+	return fmt.Sprintf("the program has mapped memory at %v", symbols.Addr(e.Lo))
+}
 
 // holding has what is mapped for the plan of one change.
 type holding struct {
