@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sync"
 	"time"
+	"weak"
 )
 
 const (
@@ -28,8 +29,8 @@ type textPieces struct {
 // textPiece is what one reader goes through.
 type textPiece struct {
 	off   Off
-	code  []byte // from off on; empty: nothing was read
-	room  []byte // where code is
+	size  int                           // of the code from off on that was read; 0: none was
+	room  weak.Pointer[[pieceSize]byte] // where it is; a collection of garbage takes it
 	read  time.Time
 	asked Off    // what was asked for last
 	used  uint64 // the number of that question; 0: none
@@ -51,10 +52,12 @@ func (t *textPieces) ask(im *image, off Off, n uint64) []byte {
 	t.asks++
 	p, next := &t.pieces[0], false
 	for i := range t.pieces {
-		switch q := &t.pieces[i]; {
-		case q.holds(off, n) && time.Since(q.read) < pieceAge:
+		q := &t.pieces[i]
+		if code := q.code(off, n); code != nil && time.Since(q.read) < pieceAge {
 			q.asked, q.used = off, t.asks
-			return bytes.Clone(q.code[off-q.off:][:n])
+			return bytes.Clone(code)
+		}
+		switch {
 		case q.used > 0 && uint64(off)-uint64(q.asked) < pieceSize && (!next || q.used > p.used):
 			p, next = q, true
 		case !next && q.used < p.used:
@@ -63,19 +66,30 @@ func (t *textPieces) ask(im *image, off Off, n uint64) []byte {
 	}
 	p.asked, p.used = off, t.asks
 	size := min(pieceSize, uint64(im.size)-min(uint64(off), uint64(im.size)))
-	if p.code = nil; !next || n == 0 || n > size {
+	if p.size = 0; !next || n == 0 || n > size {
 		return nil
 	}
-	if p.room == nil {
-		p.room = make([]byte, pieceSize)
+	room := p.room.Value()
+	if room == nil {
+		room = new([pieceSize]byte)
+		p.room = weak.Make(room)
 	}
-	if im.fill(p.room[:size], off, "code") != nil {
+	if im.fill(room[:size], off, "code") != nil {
 		return nil
 	}
-	p.off, p.code, p.read = off, p.room[:size], time.Now()
-	return bytes.Clone(p.code[:n])
+	p.off, p.size, p.read = off, int(size), time.Now()
+	return bytes.Clone(room[:n])
 }
 
-func (p *textPiece) holds(off Off, n uint64) bool {
-	return off >= p.off && uint64(off-p.off) <= uint64(len(p.code)) && n <= uint64(len(p.code))-uint64(off-p.off)
+// code returns n bytes of the piece; nil if it doesn't have them.
+func (p *textPiece) code(off Off, n uint64) []byte {
+	skip := uint64(off) - uint64(p.off)
+	if off < p.off || skip > uint64(p.size) || n > uint64(p.size)-skip {
+		return nil
+	}
+	room := p.room.Value()
+	if room == nil {
+		return nil
+	}
+	return room[skip:][:n]
 }
