@@ -21,7 +21,8 @@ func TestMapsAlways(t *testing.T) {
 		s, err := Attach(ctx, []int{sub.pid()}, Options{CountOnly: true, Log: testLog(t), Progress: func(step string, n, _ int) {
 			if step == "planning jumps" && n == 0 {
 				plans++
-				// The program takes what is free. Said of each plan, if this takes longer than what is said often.
+				// Meanwhile the program takes what is free. A second plan is told of as well, because Progress
+				// was last called long ago.
 				time.Sleep(300 * time.Millisecond)
 				if dropped {
 					cancel()

@@ -33,8 +33,10 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	}
 	// Code of others may run by the returns of what returns twice: they are no hits by themselves.
 	twice := exits.Peculiar(w.Site.Func.Symbol.Name) == exits.ReturnsTwice
-	l := &ExitWay{Probe: w.P, Open: found.Open, plain: found.Plain && len(found.List) > 0 && !twice}
-	l.Exits = make([]Request, 0, len(found.List))
+	l := &ExitWay{
+		Probe: w.P, Open: found.Open, Exits: make([]Request, 0, len(found.List)),
+		plain: found.Plain && len(found.List) > 0 && !twice,
+	}
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}

@@ -129,6 +129,39 @@ func TestPlanOfFile(t *testing.T) {
 	}
 }
 
+// TestPlanHolds: what a plan maps apart from detours is held, at places that were free when it was asked for them.
+func TestPlanHolds(t *testing.T) {
+	space, err := symbols.OpenFileSpace(fixture.NeedFile(t, "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, rule := fileGround(space)
+	refused, held := map[plan.Range]bool{}, map[plan.Range]bool{}
+	g.Hold = func(r plan.Range) (bool, error) {
+		if len(refused) <= len(held) { // one before each
+			refused[r] = true
+			return false, nil
+		}
+		held[r] = true
+		return true, nil
+	}
+	ws := wants(t, space, rule, Facts{Silent: true, Counts: true, Anywhere: true}, "p str*", "r mem*")
+	b, err := g.Plan(Wanted{Requests: ws})
+	if err != nil || b.Pools == nil || b.Common == nil || b.Tally == nil || !b.Common.Fresh || !b.Tally.Fresh {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	for _, r := range []plan.Range{b.Common.Memory(), b.Tally.Memory(), {Lo: uint64(b.Pools.At), Hi: uint64(b.Pools.At) + b.Pools.Size}} {
+		if !held[r] || refused[r] {
+			t.Errorf("%#x to %#x is not held", r.Lo, r.Hi)
+		}
+	}
+	full := errors.New("no memory")
+	g.Hold = func(plan.Range) (bool, error) { return false, full }
+	if _, err := g.Plan(Wanted{Requests: ws}); !errors.Is(err, full) {
+		t.Errorf("memory can't be mapped: %v", err)
+	}
+}
+
 // TestPlanGround: what stands in the text, what memory is free and what walks the stacks
 // decide what a place gets.
 func TestPlanGround(t *testing.T) {

@@ -181,25 +181,31 @@ func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (la
 	}
 }
 
-// gapNearFile finds size free bytes from which code can reach the memory file, and holds them. avoid are ranges
-// that only seem free.
+// gapNearFile is gap for what code must reach that reaches the memory file.
 func (o *planner) gapNearFile(maps []symbols.Mapping, size uint64, avoid []plan.Range) (symbols.Addr, error) {
+	base := o.ground.File
+	at, ok, err := o.gap(maps, base, base, size, avoid)
+	if err == nil && !ok {
+		err = fmt.Errorf("no free addresses within 2 GiB of %v", base)
+	}
+	return at, err
+}
+
+// gap finds size free bytes that are within reach of all addresses in [lo, hi], and holds them; ok is false if there are
+// none. avoid are ranges that only seem free.
+func (o *planner) gap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, avoid []plan.Range) (at symbols.Addr, ok bool, err error) {
 	tried := map[symbols.Addr]bool{}
 	for _, r := range avoid {
 		tried[symbols.Addr(r.Lo)] = true
 	}
-	base := o.ground.File
 	for {
-		at, ok := memory.FindGap(maps, base, base, size, tried)
-		if !ok {
-			return 0, fmt.Errorf("no free addresses within 2 GiB of %v", base)
-		}
-		if o.ground.Hold == nil {
-			return at, nil
+		at, ok = memory.FindGap(maps, lo, hi, size, tried)
+		if !ok || o.ground.Hold == nil {
+			return at, ok, nil
 		}
 		free, err := o.ground.Hold(plan.Range{Lo: uint64(at), Hi: uint64(at) + size})
 		if free || err != nil {
-			return at, err
+			return at, err == nil, err
 		}
 		tried[at] = true
 	}

@@ -54,11 +54,10 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	if o.pools != nil {
 		maps = withMapping(maps, o.pools.At, o.pools.Size)
 	}
-	tried := map[symbols.Addr]bool{}
-	for _, r := range avoid {
-		tried[symbols.Addr(r.Lo)] = true
+	at, ok, err := o.gap(maps, lo, hi, tallySize, avoid)
+	if err != nil {
+		return fmt.Errorf("code that counts: %w", err)
 	}
-	at, ok := memory.FindGap(maps, lo, hi, tallySize, tried)
 	if !ok {
 		return nil // the detours count by themselves
 	}
