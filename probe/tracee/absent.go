@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"kprobe/internal/procfs"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -160,41 +158,24 @@ const errLatePage = syscall.ETIMEDOUT
 // there reports whether all of a range is in memory, as far as is known. It doesn't ask about
 // addresses beyond those that a program can map.
 func (p *Process) there(at uint64, n int) bool {
-	const entry, present, end = 8, 63, 1 << 47
+	const end = 1 << 47
 	if n <= 0 || at >= end || uint64(n) > end-at {
 		return true
 	}
 	f := p.pagemapFile()
-	if f == nil {
-		return true
-	}
 	first, last := at/pageSize, (at+uint64(n)-1)/pageSize
-	var buf [entry * 16]byte
+	var buf [pagemapEntry * 16]byte
 	for first <= last {
-		k := min(last-first+1, uint64(len(buf)/entry))
-		m, err := f.ReadAt(buf[:k*entry], int64(first*entry))
-		if err != nil || m < int(k*entry) {
-			return true // pagemap doesn't cover such memory
+		k := min(last-first+1, uint64(len(buf)/pagemapEntry))
+		if !readPagemap(f, buf[:k*pagemapEntry], first) {
+			return true
 		}
 		for i := range k {
-			if binary.LittleEndian.Uint64(buf[i*entry:])>>present == 0 {
+			if binary.LittleEndian.Uint64(buf[i*pagemapEntry:])&pagePresent == 0 {
 				return false
 			}
 		}
 		first += k
 	}
 	return true
-}
-
-// pagemapFile opens /proc/PID/pagemap once; nil if that fails.
-func (p *Process) pagemapFile() *os.File {
-	p.memMu.Lock()
-	defer p.memMu.Unlock()
-	if p.pagemap == nil && !p.noPagemap && !p.gone.Load() {
-		var err error
-		if p.pagemap, err = os.Open(procfs.Image(p.pid).Path("pagemap")); err != nil {
-			p.noPagemap = true
-		}
-	}
-	return p.pagemap
 }

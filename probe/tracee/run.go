@@ -67,7 +67,7 @@ func (t *Tracer) loop(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		closed := t.isClosed()
+		closed := t.closed.Load()
 		switch {
 		case len(t.procs) == 0 && (closed || !t.stays && len(t.parted) == 0):
 			return nil

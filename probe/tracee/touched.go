@@ -9,12 +9,6 @@ import (
 	"kprobe/symbols"
 )
 
-// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
-const (
-	pagePresent = 1 << 63
-	pageSwapped = 1 << 62
-)
-
 // touchedGap is how many untouched pages between two touched ones are yielded with them, because
 // a further read costs more than these pages do.
 const touchedGap = 8
@@ -24,20 +18,15 @@ const touchedGap = 8
 // kernel doesn't say. Reading an untouched page would give it memory, and takes a fault.
 func (p *Process) Touched(at, end symbols.Addr) iter.Seq2[symbols.Addr, symbols.Addr] {
 	return func(yield func(lo, hi symbols.Addr) bool) {
-		const entry = 8
 		f := p.pagemapFile()
 		var lo, hi symbols.Addr // the part that was found last; none if lo == hi
-		buf := make([]byte, entry<<10)
+		buf := make([]byte, pagemapEntry<<10)
 		for a := at; a < end; {
 			first := uint64(a) / pageSize
-			n := min((uint64(end)-1)/pageSize-first+1, uint64(len(buf)/entry))
-			unknown := f == nil
-			if !unknown {
-				m, err := f.ReadAt(buf[:n*entry], int64(first*entry))
-				unknown = err != nil || m < int(n*entry)
-			}
+			n := min((uint64(end)-1)/pageSize-first+1, uint64(len(buf)/pagemapEntry))
+			known := readPagemap(f, buf[:n*pagemapEntry], first)
 			for i := range n {
-				if !unknown && binary.LittleEndian.Uint64(buf[i*entry:])&(pagePresent|pageSwapped) == 0 {
+				if known && binary.LittleEndian.Uint64(buf[i*pagemapEntry:])&(pagePresent|pageSwapped) == 0 {
 					continue
 				}
 				page := symbols.Addr((first + i) * pageSize)

@@ -38,7 +38,7 @@ type Tracer struct {
 	jobs   []*job        // under mu
 	queued atomic.Int32  // len(jobs), read without mu by the wait loop
 	mu     sync.Mutex    //
-	closed bool          // under mu
+	closed atomic.Bool   // set under mu
 	done   chan struct{} // closed when the thread has ended
 	pauses pauses
 	unborn unborn
@@ -140,17 +140,11 @@ func (t *Tracer) thread(ready chan<- error) {
 	ready <- nil
 	for {
 		t.runJobs()
-		if t.isClosed() {
+		if t.closed.Load() {
 			return
 		}
 		t.idle()
 	}
-}
-
-func (t *Tracer) isClosed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
 }
 
 // runJobs runs what Do has queued.
@@ -179,7 +173,7 @@ func (t *Tracer) Do(fn func() error) error {
 	}
 	j := &job{fn: fn, done: make(chan struct{})}
 	t.mu.Lock()
-	if t.closed {
+	if t.closed.Load() {
 		t.mu.Unlock()
 		return ErrClosed
 	}
@@ -258,7 +252,7 @@ func (t *Tracer) Close() error {
 		}
 		t.reapChildren()
 		t.mu.Lock()
-		t.closed = true
+		t.closed.Store(true)
 		t.mu.Unlock()
 		return nil
 	})
