@@ -38,7 +38,7 @@ type Live struct {
 	host  symbols.Addr // where the memory file is whose words its detours use; 0: there are none
 	more  []*Live      // others that are Detached, with memory files of their own
 
-	pending []string
+	pending []string // why places of removed probes are not free yet
 }
 
 // Pending tells why places of detached probes that were removed are not free yet, after Remove or Delete: a thread may

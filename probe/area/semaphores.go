@@ -2,6 +2,7 @@ package area
 
 import (
 	"io"
+	"maps"
 	"os"
 
 	"kprobe/probe/book"
@@ -18,8 +19,7 @@ import (
 // each raise in the process's own memory, so a kprobe that is killed in between leaves a state that the next one
 // continues from. What the book says can at most lower what such a note says kprobe has raised.
 
-// idleSemaphores returns which semaphores the book of detached probes names that none of the listed probes needs; nil if
-// there are none.
+// idleSemaphores returns which semaphores the book of detached probes names that none of the listed probes needs.
 func idleSemaphores(r io.ReaderAt) (map[symbols.Addr]bool, error) {
 	s, err := ring.ReadSnapshot(r, memory.PossibleCPUs())
 	if err != nil {
@@ -33,23 +33,18 @@ func idleSemaphores(r io.ReaderAt) (map[symbols.Addr]bool, error) {
 	for i := range s.Probes {
 		listed[s.Probes[i].ID] = true
 	}
-	var idle map[symbols.Addr]bool
-	for pass := range 2 {
-		for i := range b.Probes {
-			p := &b.Probes[i]
-			at := symbols.Addr(p.Semaphore)
-			switch {
-			case at == 0:
-			case pass == 0 && !listed[p.ID]:
-				if idle == nil {
-					idle = map[symbols.Addr]bool{}
-				}
-				idle[at] = true
-			case pass == 1 && listed[p.ID]:
-				delete(idle, at)
-			}
+	idle, needed := map[symbols.Addr]bool{}, map[symbols.Addr]bool{}
+	for i := range b.Probes {
+		p := &b.Probes[i]
+		switch at := symbols.Addr(p.Semaphore); {
+		case at == 0:
+		case listed[p.ID]:
+			needed[at] = true
+		default:
+			idle[at] = true
 		}
 	}
+	maps.DeleteFunc(idle, func(at symbols.Addr, _ bool) bool { return needed[at] })
 	return idle, nil
 }
 

@@ -76,7 +76,7 @@ type constant struct {
 // builders are those that are not in use: a plan of a large program makes hundreds of thousands of detours.
 var builders = sync.Pool{New: func() any { return new(builder) }}
 
-// newBuilder takes a builder out of builders, for code that the caller may give back by free.
+// newBuilder takes a builder out of builders. The caller may give it back by free.
 func newBuilder(c *asm.Code, p *Params) *builder {
 	b := builders.Get().(*builder)
 	*b = builder{Code: c, p: p, frame: frame{scratch: p.Scratch}}

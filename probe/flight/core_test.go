@@ -113,10 +113,10 @@ func TestFilesInCore(t *testing.T) {
 		}
 	}
 	head := len(other) + noteHead + 8
-	for _, n := range []uint64{4, 1 << 20, math.MaxUint64} {
+	for n, most := range map[uint64]int{4: 2, 1 << 20: 0, math.MaxUint64: 0} {
 		bad := bytes.Clone(notes)
 		le.PutUint64(bad[head:], n)
-		if got := FilesInCore(bytes.NewReader(core(bad, len(bad))), 4096); len(got) > 2 {
+		if got := FilesInCore(bytes.NewReader(core(bad, len(bad))), 4096); len(got) > most {
 			t.Errorf("%d files: %v", n, got)
 		}
 	}

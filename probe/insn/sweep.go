@@ -77,14 +77,14 @@ func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
 	}
 	f := &Function{code: code, start: start, opts: opts}
 	anchors := f.anchors(opts.Anchors)
-	room := rooms.Get().(*room)
-	f.starts, f.flags, f.lens, f.targets = room.starts[:0], room.flags[:0], room.lens[:0], room.targets[:0]
+	r := rooms.Get().(*room)
+	f.starts, f.flags, f.lens, f.targets = r.starts[:0], r.flags[:0], r.lens[:0], r.targets[:0]
 	for off := 0; off < len(code); {
 		off = f.step(off, anchors)
 	}
-	room.starts, room.flags, room.lens, room.targets = f.starts, f.flags, f.lens, f.targets
+	r.starts, r.flags, r.lens, r.targets = f.starts, f.flags, f.lens, f.targets
 	f.starts, f.flags, f.lens, f.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.lens), slices.Clone(f.targets)
-	rooms.Put(room)
+	rooms.Put(r)
 	f.findTables()
 	return f, nil
 }
@@ -97,6 +97,7 @@ type room struct {
 	targets []Target
 }
 
+// rooms are those that no sweep uses.
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
 // anchors gives the offsets of the anchors inside the code, sorted.

@@ -36,9 +36,9 @@ type Recorder struct {
 	bases   []symbols.Addr
 	numbers *threads.Numbers
 	names   *threads.Names
-	gone    bool // the process has ended
-	dump    bool // the rings are those of a core dump
-	kept    []string
+	gone    bool     // the process has ended
+	dump    bool     // the rings are those of a core dump
+	kept    []string // files beside the core dump (Held.Kept)
 }
 
 // Open opens the rings of the probes that were left alone in a process. Close
