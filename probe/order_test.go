@@ -3,7 +3,9 @@ package probe
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"testing"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
@@ -75,4 +77,41 @@ func TestOrderOfBreakpoints(t *testing.T) {
 	}
 	checkClean(t, slow.pid())
 	slow.end()
+}
+
+// TestOrderOfHitsBeforeRun: processes have hits already when Run begins, those of the first as many as those of the
+// last.
+func TestOrderOfHitsBeforeRun(t *testing.T) {
+	prog := fixture.Build(t, "cli_loop.c", "-O1")
+	pids := make([]int, 24)
+	for i := range pids {
+		cmd := exec.Command(prog, "0")
+		fixture.Start(t, cmd)
+		pids[i] = cmd.Process.Pid
+	}
+	for range 3 {
+		s, err := Attach(t.Context(), pids, Options{Log: testLog(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		if err := s.Arm(t.Context(), parseDefs(t, "p:w work")); err != nil {
+			t.Fatal(err)
+		}
+		if !waitUntil(func() bool { return s.Stats()[0].Hits >= uint64(10*len(pids)) }) {
+			t.Fatal("no hits")
+		}
+		sink := &timesInOrder{pids: map[int]int{}}
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := s.Run(ctx, sink); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if sink.wrong != 0 || len(sink.pids) != len(pids) {
+			t.Errorf("%d hits are out of order, of %v", sink.wrong, sink.pids)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }

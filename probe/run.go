@@ -33,6 +33,9 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 		s.engine.Run, s.engine.Running = ctx, true
 		s.engine.Stopping, s.engine.Fatal = false, nil
 		for _, t := range s.engine.Feeds {
+			t.Join() // probes are in, so each process may have hits that are older than those of others
+		}
+		for _, t := range s.engine.Feeds {
 			t.Start(context.WithoutCancel(ctx))
 		}
 		return s.release()

@@ -121,7 +121,7 @@ func readAll(t *testing.T, out *Outlet, sink results.Sink, sources ...*source) {
 	t.Helper()
 	out.Begin(sink, false)
 	for _, s := range sources {
-		out.order.Join(&s.stream) // their processes have run on already, and Start would join one after another
+		s.Join() // their records are there already
 	}
 	for _, s := range sources {
 		s.Start(context.Background())

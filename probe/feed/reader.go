@@ -149,6 +149,11 @@ func (t *Reader) Reading() bool {
 	return t.reading.done != nil
 }
 
+// Join adds the reader to the session's order of hits: from now on, no hit of another is passed on before this
+// reader has come as far. Start does it, too. Readers whose processes have hits already all join before the first
+// is started.
+func (t *Reader) Join() { t.from.Out.order.Join(&t.stream) }
+
 // Start begins to read, on a goroutine of its own. The returned context ends when reading does.
 func (t *Reader) Start(ctx context.Context) context.Context {
 	out := t.from.Out
@@ -157,7 +162,7 @@ func (t *Reader) Start(ctx context.Context) context.Context {
 	out.mu.Unlock()
 	t.keepBy(sink)
 	t.blocks.to, _ = sink.(results.BlockSink)
-	out.order.Join(&t.stream)
+	t.Join()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	t.reading.mu.Lock()

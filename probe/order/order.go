@@ -116,7 +116,8 @@ func (q *heads[P]) Pop() any {
 	return x
 }
 
-// Join has the others wait for a stream. It is called before its process runs on.
+// Join has the others wait for a stream. It is called before its process runs on, or before any stream
+// is read.
 func (o *Order[P]) Join(t *Stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
