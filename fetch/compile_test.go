@@ -138,6 +138,10 @@ func TestVariables(t *testing.T) {
 		{"p work p->v p->v:u8 p->next:symstr", `p->v={0x1,0x0,0x0,0x80} arg2=1 p->next="0x3000"`},
 		{"p work $arg* z=%si", `n=8192 text="hello" z=0x1010`},
 		{"j work", `n=8192 text="hello"`},
+		// Each value has a name of its own, and the definition's names go first, wherever they stand.
+		{"p work n:x32 $params", `n=0x2000 n#2=8192 text="hello"`},
+		{"p work $params n=%si", `n#2=8192 text="hello" n=0x1010`},
+		{"p work text=%si $params z=%si if text == 0x1010", `text=0x1010 n=8192 text#2="hello" z=0x1010`},
 		{"r work n name", `n=8192 name="hello"`},
 	} {
 		t.Run(c.def, func(t *testing.T) {

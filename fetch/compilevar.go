@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+
+	"kprobe/internal/quote"
 )
 
 // variable asks debug information for a name, to be read as type t. nil is a word.
@@ -55,11 +57,20 @@ func (c *compiler) allArgs(a *Arg) *SyntaxError {
 		if e != nil {
 			return e
 		}
-		if e := c.addVariable(a, v.Name, v, v.Type); e != nil {
+		if e := c.addVariable(a, c.ownName(v.Name), v, v.Type); e != nil {
 			return e
 		}
 	}
 	return nil
+}
+
+// ownName is what one of many variables is called. If the definition gives its name to another value, or two variables
+// share it, the later is NAME#2, which nothing else is called: filters, histograms and readers of JSON go by the name.
+func (c *compiler) ownName(name string) string {
+	return quote.Own(name, func(name string) bool {
+		return slices.ContainsFunc(c.d.Args, func(a *Arg) bool { return a.Expr.Op != ExprAllArgs && a.Name == name }) ||
+			slices.ContainsFunc(c.prog.fields, func(f Field) bool { return f.Name == name })
+	})
 }
 
 // list asks for the variables of $arg*, $locals and $vars.

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,34 @@ func listOf(counted bool) *Content {
 func treeOf() *Content {
 	return &Content{Kind: ContentTree, Name: "set", Size: 40, Ptr: loadAt(16), End: Trail{}, Count: loadAt(32),
 		Parent: loadAt(0), Left: loadAt(8), Right: loadAt(16), At: Trail{{Op: StepAdd, Imm: 24}}, Elem: intContent()}
+}
+
+// Keys of a map that look the same in JSON (they were cut, or are not UTF-8) are different ones there.
+func TestMapKeysInJSON(t *testing.T) {
+	text := &Content{Kind: ContentText}
+	c := &Content{Kind: ContentMap, Map: &MapContent{KeyElem: text, ValElem: text}}
+	for _, tt := range []struct {
+		keys []string
+		want string
+	}{
+		{[]string{"a", "b"}, `{"a":"0","b":"1"}`},
+		{[]string{"a", "a", "b", "a"}, `{"a":"0","a#2":"1","b":"2","a#3":"3"}`},
+		{[]string{"a", "a", "a#2", "a"}, `{"a":"0","a#3":"1","a#2":"2","a#4":"3"}`},
+		{[]string{"x\xff", "x\xfe", "x\ufffd", "x"}, `{"x\ufffd":"0","x\ufffd#2":"1","x` + "\ufffd" + `#3":"2","x":"3"}`},
+		{[]string{"", "?", "?"}, `{"":"0","#2":null,"#3":null}`}, // pairs that could not be read
+	} {
+		v := &Value{}
+		for i, key := range tt.keys {
+			pair := Value{Elems: []Value{{Bytes: []byte(key)}, {Bytes: strconv.AppendInt(nil, int64(i), 10)}}}
+			if key == "?" {
+				pair = Value{Fault: true}
+			}
+			v.Elems = append(v.Elems, pair)
+		}
+		if got := string(c.appendJSON(nil, v, nil)); got != tt.want {
+			t.Errorf("%q: got %s, want %s", tt.keys, got, tt.want)
+		}
+	}
 }
 
 // What memory holds that was never written, was moved away, is being changed or

@@ -1,8 +1,11 @@
 package fetch
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"kprobe/internal/quote"
 )
@@ -191,11 +194,11 @@ func (c *Content) appendJSON(dst []byte, v *Value, sym Symbolizer) []byte {
 		switch {
 		case len(e) != 2:
 			if object {
-				dst = append(dst, `"":`...)
+				dst = append(key.appendKeyOf(dst, v, i), ':')
 			}
 			dst = append(dst, "null"...)
 		case object:
-			dst = append(quote.AppendJSON(dst, key.textOf(&e[0])), ':')
+			dst = append(key.appendKeyOf(dst, v, i), ':')
 			dst = val.appendJSON(dst, &e[1], sym)
 		default:
 			dst = key.appendJSON(append(dst, `{"key":`...), &e[0], sym)
@@ -241,6 +244,47 @@ func (c *Content) appendStructJSON(dst []byte, v *Value, sym Symbolizer) []byte 
 		dst = c.Members[i].Elem.appendJSON(dst, &v.Elems[i], sym)
 	}
 	return append(dst, end)
+}
+
+// appendKeyOf appends the key of the i-th pair of a map as that of an object. Keys that were cut, or are not UTF-8, may
+// look the same: the second gets a number, with which it is like no other key of the map.
+func (c *Content) appendKeyOf(dst []byte, v *Value, i int) []byte {
+	key := c.keyOf(v, i)
+	nth := 1
+	for j := range i {
+		if sameInJSON(key, c.keyOf(v, j)) {
+			nth++
+		}
+	}
+	if nth == 1 {
+		return quote.AppendJSON(dst, key)
+	}
+	for n := 2; ; n++ {
+		own := []byte(quote.Numbered(string(key), n))
+		has := false
+		for j := range v.Elems {
+			has = has || sameInJSON(own, c.keyOf(v, j))
+		}
+		if has {
+			continue
+		}
+		if nth--; nth == 1 {
+			return quote.AppendJSON(dst, own)
+		}
+	}
+}
+
+// keyOf is the text of the i-th pair's key; nothing if the pair could not be read.
+func (c *Content) keyOf(v *Value, i int) []byte {
+	if e := v.Elems[i].Elems; len(e) == 2 {
+		return c.textOf(&e[0])
+	}
+	return nil
+}
+
+// sameInJSON reports whether two texts are one string in JSON, where each byte that is no UTF-8 is U+FFFD.
+func sameInJSON(a, b []byte) bool {
+	return bytes.Equal(a, b) || bytes.ContainsRune(a, utf8.RuneError) && slices.Equal([]rune(string(a)), []rune(string(b)))
 }
 
 // isText reports whether the content is a text.

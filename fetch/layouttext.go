@@ -139,10 +139,7 @@ func appendKey(dst []byte, i int, name func(i int) string) []byte {
 			n++
 		}
 	}
-	if n == 1 {
-		return append(dst, `"_"`...)
-	}
-	return append(strconv.AppendInt(append(dst, `"_#`...), int64(n), 10), '"')
+	return quote.AppendJSON(dst, quote.Numbered(blank, n))
 }
 
 // appendMembers appends what stands between the brackets of an object or a list;

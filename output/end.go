@@ -49,17 +49,21 @@ func AppendEnd(dst []byte, events uint64, stats []results.Stats) []byte {
 		dst = appendCount(append(dst, `,"limited":`...), t.Limited)
 	}
 	dst = append(dst, `,"missed":{`...)
-	first := true
+	// Several commands may have left events of one name in a process.
+	var names []string
+	missed := map[string]uint64{}
 	for i := range stats {
-		if stats[i].Missed == 0 {
-			continue
+		name := stats[i].Event.Group + "/" + stats[i].Event.Name
+		if missed[name] == 0 && stats[i].Missed > 0 {
+			names = append(names, name)
 		}
-		if !first {
+		missed[name] += stats[i].Missed
+	}
+	for i, name := range names {
+		if i > 0 {
 			dst = append(dst, ',')
 		}
-		first = false
-		dst = quote.AppendJSON(dst, stats[i].Event.Group+"/"+stats[i].Event.Name)
-		dst = appendCount(append(dst, ':'), stats[i].Missed)
+		dst = appendCount(append(quote.AppendJSON(dst, name), ':'), missed[name])
 	}
 	return append(dst, '}', '}', '\n')
 }

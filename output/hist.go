@@ -276,7 +276,7 @@ func (g *Histograms) entry(f *histFetch, h *results.Hit) *histEntry {
 		}
 		if at == atStack {
 			e.raw, e.texts = append(e.raw, 0), append(e.texts, "")
-			e.shown, e.json = appendHistStack(e.shown, h, &g.names), appendHistStackJSON(e.json, h)
+			e.shown, e.json = appendHistStack(e.shown, h, &g.names), appendHistStackJSON(e.json, spec.key, h)
 			continue
 		}
 		v, text, isText := g.value(at, h)

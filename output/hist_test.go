@@ -249,6 +249,16 @@ func TestHistJSON(t *testing.T) {
 	}
 }
 
+// A key in two forms is two keys of the object.
+func TestHistJSONKeys(t *testing.T) {
+	g, _, hit := counted(t, "size,size.log2,size.hex")
+	hit(7, "")
+	got := string(g.AppendJSON(nil, nil, -1))
+	if want := `"keys":{"size":7,"size#2":{"from":5,"to":8},"size#3":7}`; !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // TestHistOfNothing says that an event without a hit has an empty histogram.
 func TestHistOfNothing(t *testing.T) {
 	g, s, _ := counted(t, "size")

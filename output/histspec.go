@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"kprobe/internal/quote"
 )
 
 // The bounds of a histogram, those of the kernel's hist triggers.
@@ -60,6 +62,7 @@ type HistSpec struct {
 
 type histField struct {
 	name    string
+	key     string // of a key: what it is called in JSON
 	mod     string // hex, sym, sym-offset, log2, buckets, execname; of values hex, percent, graph; "" is none
 	buckets uint64 // of buckets
 }
@@ -103,6 +106,11 @@ func ParseHist(text string) (*HistSpec, error) {
 	}
 	if len(h.keys) == 0 {
 		return nil, fmt.Errorf("histogram %s: it has no key", text)
+	}
+	for i := range h.keys {
+		h.keys[i].key = quote.Own(h.keys[i].name, func(name string) bool {
+			return slices.ContainsFunc(h.keys[:i], func(f histField) bool { return f.key == name })
+		})
 	}
 	for _, s := range h.sorts {
 		if s.name != hitcount && !slices.ContainsFunc(append(h.keys[:len(h.keys):len(h.keys)], h.vals...), func(f histField) bool { return f.name == s.name }) {

@@ -73,10 +73,10 @@ func (k *histKey) appendAddress(dst []byte) []byte {
 	return append(strconv.AppendUint(append(dst, '['), k.v, 16), ']', ' ')
 }
 
-// appendJSON appends "NAME":VALUE. What stands for a range is an object with
+// appendJSON appends "NAME":VALUE, or "NAME#2":VALUE if the keys before have the name in another form. What stands for a range is an object with
 // its ends, a symbol or a thread's name is text.
 func (k *histKey) appendJSON(dst []byte, sym fetch.Symbolizer) []byte {
-	dst = append(quote.AppendJSON(dst, k.spec.name), ':')
+	dst = append(quote.AppendJSON(dst, k.spec.key), ':')
 	switch {
 	case k.isText && k.state == textFault:
 		return append(dst, "null"...)
@@ -139,9 +139,9 @@ func appendHistStack(dst []byte, h *results.Hit, sym fetch.Symbolizer) []byte {
 }
 
 // appendHistStackJSON appends a stack as the objects of hits have it.
-func appendHistStackJSON(dst []byte, h *results.Hit) []byte {
+func appendHistStackJSON(dst []byte, key string, h *results.Hit) []byte {
 	f := Formatter{Form: JSON}
-	dst = append(quote.AppendJSON(dst, fieldStack), ":["...)
+	dst = append(quote.AppendJSON(dst, key), ":["...)
 	for i, at := range h.Stack {
 		if i > 0 {
 			dst = append(dst, ',')

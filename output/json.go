@@ -1,6 +1,7 @@
 package output
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"kprobe/fetch"
@@ -55,7 +56,7 @@ func (f *Formatter) appendJSON(dst []byte, h *results.Hit) []byte {
 		dst = quote.AppendJSON(dst, fields[i].Name)
 		dst = append(dst, ':')
 		dst = fetch.AppendJSON(dst, fields[i].Type, f.vals[i], &f.names)
-		dst = appendHexTwin(dst, fields[i], &f.vals[i])
+		dst = appendHexTwin(dst, fields, i, &f.vals[i])
 	}
 	dst = append(dst, '}')
 	dst = f.appendCut(dst, fields)
@@ -89,14 +90,17 @@ func (f *Formatter) appendCut(dst []byte, fields []fetch.Field) []byte {
 
 // appendHexTwin appends "NAME_hex" for text that is not UTF-8 and so was
 // changed on its way into a JSON string: the bytes as they were, in
-// hexadecimal; for an array of texts all its elements. Bytes always have it.
-func appendHexTwin(dst []byte, field fetch.Field, v *fetch.Value) []byte {
+// hexadecimal; for an array of texts all its elements. Bytes always have it. A definition
+// may call another value so: then it is "NAME_hex#2".
+func appendHexTwin(dst []byte, fields []fetch.Field, i int, v *fetch.Value) []byte {
+	field := &fields[i]
 	if !field.Type.IsText() || v.Fault || v.Address || field.Type.Base == fetch.Container || field.Type.Base != fetch.Bytes && validText(v) {
 		return dst
 	}
-	dst = append(dst, ',')
-	name := quote.AppendJSON(dst, field.Name)
-	dst = append(name[:len(name)-1], `_hex":`...)
+	taken := func(name string) bool {
+		return slices.ContainsFunc(fields, func(f fetch.Field) bool { return f.Name == name })
+	}
+	dst = append(quote.AppendJSON(append(dst, ','), quote.Own(field.Name+"_hex", taken)), ':')
 	if !field.Type.IsArray() {
 		return quote.AppendHex(dst, v.Bytes)
 	}

@@ -156,6 +156,18 @@ func TestJSONTextThatIsNotUTF8(t *testing.T) {
 	}
 }
 
+// A definition may have a value of the name that the bytes of a text would have.
+func TestJSONTwinOfAnOwnName(t *testing.T) {
+	s := newScene(t)
+	regs := fetch.Regs{}
+	regs.GPR[fetch.SI] = 0x2000
+	h := s.hit(t, "p:ev work a=+0(%si):bytes[2] a_hex=%si b=+0(%si):bytes[1]", regs, memory{0x2000: "ok\x00"})
+	want := `"args":{"a":"ok","a_hex#2":"6f6b","a_hex":8192,"b":"o","b_hex":"6f"}`
+	if got := line(t, JSON, h); !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 func TestCorruptRecordIsAnError(t *testing.T) {
 	s := newScene(t)
 	h := s.hit(t, "p:ev work a=%di", fetch.Regs{}, nil)

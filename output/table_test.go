@@ -92,6 +92,9 @@ func TestProfileJSONAndEnd(t *testing.T) {
 	if end["type"] != "end" || end["events"] != 4.0 || end["lost"] != 1.0 || len(missed) != 1 || missed["g/b"] != 2.0 {
 		t.Errorf("end: %v", end)
 	}
+	if got, want := string(AppendEnd(nil, 4, append(s, stats("g", "b", 9, 5)))), `"missed":{"g/b":7}}`; !strings.Contains(got, want) {
+		t.Errorf("an event that two commands have left: got %s, want %s", got, want)
+	}
 }
 
 func TestProfileTable(t *testing.T) {
