@@ -75,8 +75,8 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 	var main string
 	heap := slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Path == "[heap]" })
 	for i, m := range maps {
-		if i == 0 {
-			main = m.Path
+		if main == "" && m.Inode != 0 {
+			main = m.Path // below it may be code of detached probes, or the program's own
 		}
 		end := min(uint64(m.Start), Highest) // the vsyscall page lies above
 		if m.Path == "[stack]" && end > stackRoom {

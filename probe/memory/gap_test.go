@@ -11,7 +11,7 @@ import (
 // is mapped, out of reach, or where the heap grows.
 func TestFindGap(t *testing.T) {
 	maps := []symbols.Mapping{
-		{Start: 0x400000, End: 0x5600000, Path: "/bin/prog"},
+		{Start: 0x400000, End: 0x5600000, Inode: 1, Path: "/bin/prog"},
 		{Start: 0x5600000, End: 0x5700000},
 		{Start: 0x5780000, End: 0x6000000, Path: "[heap]"},
 		{Start: 0x7ffff0000000, End: 0x7ffff0021000, Path: "[stack]"},
@@ -46,6 +46,22 @@ func TestFindGap(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("place %d is %v, not %v", i, got[i], want[i])
+		}
+	}
+}
+
+// The heap starts somewhere behind the program, before there is one too, and whatever is mapped below the program: arenas
+// there would keep brk from growing, and the kernel would call them the heap.
+func TestFreeRangesHeap(t *testing.T) {
+	const start, end = 0x560228c00000, 0x56025d0b3000
+	for _, below := range [][]symbols.Mapping{nil, {{Start: 0x560210000000, End: 0x560211000000, Exec: true}}} {
+		maps := append(below,
+			symbols.Mapping{Start: start, End: end - 0x1000, Inode: 1, Path: "/bin/prog"}, symbols.Mapping{Start: end - 0x1000, End: end, Inode: 1, Path: "/bin/prog"},
+			symbols.Mapping{Start: 0x7fd29b0b1000, End: 0x7fd29b286000, Inode: 2, Path: "/lib/libc.so.6"})
+		for _, r := range FreeRanges(maps) {
+			if r.Lo < end+HeapRoom && r.Hi > end {
+				t.Errorf("%#x-%#x is offered, the program ends at %#x", r.Lo, r.Hi, end)
+			}
 		}
 	}
 }
