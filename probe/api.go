@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 
@@ -174,9 +175,20 @@ const (
 //
 // It returns the processes in which it found something. A process that is still traced is left
 // alone, with a *TracedError. A process that has ended is no error. Recover attaches to the
-// processes, as a session does, and needs the right to trace them.
+// processes, as a session does, and needs the right to trace them. Like Attach it waits for other commands.
 func Recover(ctx context.Context, pids []int) (recovered []int, err error) {
-	return area.Recover(ctx, pids)
+	var errs []error
+	for _, pid := range pids {
+		turn, err := area.TakeTurn(ctx, pid, turnPatience)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		some, err := area.Recover(ctx, []int{pid})
+		turn.End()
+		recovered, errs = append(recovered, some...), append(errs, err)
+	}
+	return recovered, errors.Join(errs...)
 }
 
 // Checked is what Check found out about a definition.

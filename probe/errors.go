@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kprobe/probe/area"
 	"kprobe/probe/assess"
 	"kprobe/probe/engine"
 	"kprobe/probe/memory"
@@ -51,6 +52,8 @@ type (
 	NoProcessError = tracee.NoProcessError
 	// TracedError says that another tracer has the process.
 	TracedError = tracee.TracedError
+	// BusyError says that another command has been changing the detached probes of the process for too long.
+	BusyError = area.BusyError
 	// PermissionError says why the system refused to let kprobe trace the process, and what
 	// would help. It is ErrPermission.
 	PermissionError = tracee.PermissionError

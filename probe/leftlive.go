@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"kprobe/fetch"
 	"kprobe/probe/area"
@@ -44,14 +45,28 @@ func (l *Live) leaveMore(ctx context.Context, defs []*fetch.Def) error {
 	return l.Refresh()
 }
 
-// takeOut removes probes that were left alone.
-func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
+// turnPatience is how long a command waits for others that change the probes of a process.
+var turnPatience = 10 * time.Second
+
+// turn begins a change of probes that were left alone: nobody else changes them until it ends, and what others have
+// changed before is known.
+func (l *Live) turn(ctx context.Context) (*area.Turn, error) {
 	if err := tracee.Frozen(l.PID); err != nil {
-		return err
+		return nil, err
+	}
+	turn, err := area.TakeTurn(ctx, l.PID, turnPatience)
+	if err != nil {
+		return nil, err
 	}
 	if err := l.Refresh(); err != nil {
-		return err
+		turn.End()
+		return nil, err
 	}
+	return turn, nil
+}
+
+// takeOut removes probes that were left alone. It is this command's turn.
+func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
 	l.pending = nil
 	whole, hidden := map[symbols.Addr]bool{}, false
 	all := append([]*Live{l}, l.more...)
@@ -93,9 +108,14 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 
 // removeLeft removes events, all or none.
 func (l *Live) removeLeft(ctx context.Context, events []string) error {
-	if err := l.Refresh(); err != nil {
+	turn, err := l.turn(ctx)
+	if errors.Is(err, ErrNotTraced) {
+		return fmt.Errorf("%s: %w", events[0], ErrNoEvent) // others have taken out all that there was
+	}
+	if err != nil {
 		return err
 	}
+	defer turn.End()
 	there := l.Probes()
 	for _, name := range events {
 		if !slices.ContainsFunc(there, func(p LiveProbe) bool { return p.Group+"/"+p.Event == name }) {
@@ -107,6 +127,14 @@ func (l *Live) removeLeft(ctx context.Context, events []string) error {
 
 // deleteLeft removes what deletions name from probes that were left alone.
 func (l *Live) deleteLeft(ctx context.Context, deletions []*fetch.Def) error {
+	turn, err := l.turn(ctx)
+	if errors.Is(err, ErrNotTraced) {
+		return &DefError{Def: deletions[0], Err: ErrNoEvent}
+	}
+	if err != nil {
+		return err
+	}
+	defer turn.End()
 	names := map[string]bool{}
 	for _, d := range deletions {
 		if d.HasPlace {

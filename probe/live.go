@@ -54,21 +54,28 @@ const mostLeft = 64
 var startPatience = 2 * time.Second
 
 // OpenLive finds the session that traces a process or, if there is none, the probes that were
-// left alone in it. If a session is just being set up, it waits for that, at most two seconds.
-// Close the result.
+// left alone in it. If a session is just being set up, or its probes are about to be left alone, it waits for that, at most
+// two seconds. Close the result.
 //
 // Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and symbols.ErrPermission of
 // reading the process, which takes the right to trace it (ptrace(2)).
 func OpenLive(pid int) (*Live, error) {
 	for until := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
 		l, err := findLive(pid)
-		if !errors.Is(err, ErrStarting) || time.Now().After(until) {
+		if !errors.Is(err, ErrStarting) && (err != nil || !l.leaves()) || time.Now().After(until) {
 			return l, err
+		}
+		if err == nil {
+			l.Close()
 		}
 	}
 }
 
-// findLive is OpenLive without waiting.
+// leaves reports whether a session is about to leave its probes alone: it is gone in a moment, and they are not.
+func (l *Live) leaves() bool { return !l.Detached && l.snap.Header.Mode&ring.ModeOverwrite != 0 }
+
+// findLive is OpenLive without waiting. A session that is about to leave its probes alone is found if nobody has left any
+// before.
 func findLive(pid int) (*Live, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
@@ -78,13 +85,22 @@ func findLive(pid int) (*Live, error) {
 		return nil, fmt.Errorf("%w: it has ended, or is a thread of the kernel", symbols.ErrGone)
 	}
 	var failed error
-	var left *Live
+	var left, leaving *Live
+	defer func() {
+		if leaving != nil {
+			leaving.Close()
+		}
+	}()
 	for _, m := range maps {
 		if !memory.IsFile(pid, &m) {
 			continue
 		}
 		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
 		switch {
+		case err == nil && l.leaves() && leaving == nil:
+			leaving = l
+		case err == nil && l.leaves():
+			l.Close()
 		case err == nil && !l.Detached:
 			if left != nil {
 				left.Close()
@@ -102,6 +118,11 @@ func findLive(pid int) (*Live, error) {
 	}
 	if left != nil {
 		return left, nil
+	}
+	if leaving != nil {
+		l := leaving
+		leaving = nil
+		return l, nil
 	}
 	if failed != nil {
 		return nil, failed

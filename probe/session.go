@@ -23,6 +23,9 @@ type Session struct {
 	users   map[*fetch.Def]*registered // probes that were registered; usersMu guards them
 	usersMu sync.Mutex
 
+	turns   []*area.Turn // until it has attached, or until it has left its probes alone; turnsMu guards them
+	turnsMu sync.Mutex
+
 	// The fields below belong to the tracer thread.
 	expected  map[int]*expectedStart // processes in execve of what is waited for
 	starts    *startCounts
@@ -72,7 +75,8 @@ func newSession(o Options) (*Session, error) {
 // them, like Recover.
 //
 // Errors are *NoProcessError, *TracedError, *PermissionError, and those of reading the
-// processes' files.
+// processes' files. While another command changes detached probes of one of them, Attach waits for it; the error is a
+// *BusyError after ten seconds.
 func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 	s, err := newSession(o)
 	if err != nil {
@@ -90,6 +94,10 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 			_ = s.Close(context.WithoutCancel(ctx))
 			return nil, err
 		}
+	}
+	if err := s.takeTurns(ctx, pids); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return nil, err
 	}
 	for _, pid := range pids {
 		var p *tracee.Process
@@ -114,8 +122,36 @@ func Attach(ctx context.Context, pids []int, o Options) (*Session, error) {
 			return nil, err
 		}
 	}
+	if !o.Detach {
+		s.endTurns() // others see who traces the processes
+	}
 	s.engine.Heard()
 	return s, nil
+}
+
+// takeTurns takes the turns of all processes, in an order that is the same for every session.
+func (s *Session) takeTurns(ctx context.Context, pids []int) error {
+	pids = slices.Compact(slices.Sorted(slices.Values(pids)))
+	s.turnsMu.Lock()
+	defer s.turnsMu.Unlock()
+	for _, pid := range pids {
+		t, err := area.TakeTurn(ctx, pid, turnPatience)
+		if err != nil {
+			return err
+		}
+		s.turns = append(s.turns, t)
+	}
+	return nil
+}
+
+// endTurns lets others change the processes.
+func (s *Session) endTurns() {
+	s.turnsMu.Lock()
+	defer s.turnsMu.Unlock()
+	for _, t := range s.turns {
+		t.End()
+	}
+	s.turns = nil
 }
 
 // takeOver removes what a killed kprobe left in a process. A failure is only a warning, because
@@ -133,7 +169,7 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 	if s.engine.Opts.Touched != nil {
 		s.engine.Opts.Touched(pid)
 	}
-	found, err := Recover(ctx, []int{pid})
+	found, err := area.Recover(ctx, []int{pid})
 	switch {
 	case err != nil:
 		s.engine.Warnf("what an earlier kprobe left in process %d: %v", pid, err)

@@ -44,6 +44,9 @@ func (s *Session) Detach(ctx context.Context) (out []LeftOut, err error) {
 		}
 		return s.engine.LeaveAlone(ctx)
 	})
+	if err == nil {
+		s.endTurns()
+	}
 	return out, err
 }
 
@@ -55,6 +58,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.inHandler() {
 		return ErrInHandler
 	}
+	defer s.endTurns()
 	err := s.engine.Leave(ctx)
 	for _, t := range s.engine.Feeds {
 		t.Halt()

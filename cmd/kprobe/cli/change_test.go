@@ -67,3 +67,32 @@ func TestDeletedPending(t *testing.T) {
 		s.run(f, "", 0, c.want, c.args...)
 	}
 }
+
+// What another command deletes first is an error only if nothing is left of what a pattern names.
+func TestDeletedByAnother(t *testing.T) {
+	s := newStore(t)
+	pid := strconv.Itoa(os.Getpid())
+	said := func(p string) string {
+		return "no event of the trace matches " + p + " any more: another command has deleted it, or the process has executed another program"
+	}
+	for _, c := range []struct {
+		taken  []string
+		args   []string
+		status int
+		want   string // that is said
+	}{
+		{nil, []string{"web/a"}, 0, ""},
+		{[]string{"web/a"}, []string{"web/a"}, 1, said("web/a")},
+		{[]string{"web/a"}, []string{"web/*"}, 0, ""},
+		{[]string{"web/a", "web/b"}, []string{"web/*"}, 1, said("web/*")},
+		{[]string{"web/a"}, []string{"web/b", "a"}, 1, said("a")},
+	} {
+		l := live("web/a", "web/b")
+		l.taken = c.taken
+		f := &fake{lives: map[int]*fakeLive{os.Getpid(): l}}
+		s.run(f, "", c.status, c.want, append([]string{"del", "-p", pid}, c.args...)...)
+		if c.want == said("a") && len(l.probes) > 0 {
+			t.Errorf("%q: %+v is still there", c.args, l.probes)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"kprobe/cmd/kprobe/kept"
 	"kprobe/fetch"
+	"kprobe/probe"
 )
 
 type delOptions struct {
@@ -33,7 +35,11 @@ events; it continues with the others.
 Deleted events of detached probes take no hits from now on. Where a thread may
 still run in the code of such a probe, or another program traces a forked child
 that has a copy of it, kprobe says that nothing else can be probed at the place
-yet. The next command that changes probes of the process tries again.`
+yet. The next command that changes probes of the process tries again.
+
+Commands that change detached probes of one process at once wait for each other,
+at most ten seconds. It is an error if another one has deleted all that a GLOB
+names.`
 
 const delExample = `  kprobe del open
   kprobe del 'web/*'
@@ -124,13 +130,40 @@ func (o *delOptions) live(ctx context.Context, d *Deps, m *messages) error {
 			return fmt.Errorf("no event of the trace matches %s", p)
 		}
 	}
+	var deleted []string
+	over := false
 	for i, l := range lives {
-		// What went with another process of the same trace is seen to be gone.
-		if err := l.Refresh(); ended(err) {
-			continue
-		} else if err != nil {
+		if i > 0 {
+			// What went with another process of the same trace is seen to be gone.
+			if err := l.Refresh(); ended(err) {
+				over = true
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		names, err := o.remove(ctx, l)
+		if over = over || ended(err); err != nil && !ended(err) {
 			return err
 		}
+		deleted = append(deleted, names...)
+		m.pending(o.pids[i], l)
+	}
+	for _, p := range o.patterns {
+		its := func(name string) bool {
+			group, event, _ := strings.Cut(name, "/")
+			return p.Match(group, event)
+		}
+		if !over && !slices.ContainsFunc(deleted, its) {
+			return fmt.Errorf("no event of the trace matches %s any more: another command has deleted it, or the process has executed another program", p)
+		}
+	}
+	return nil
+}
+
+// remove takes what matches out of a trace, and gives its names. What others take out meanwhile is not among them.
+func (o *delOptions) remove(ctx context.Context, l Live) ([]string, error) {
+	for {
 		var names []string
 		for _, p := range o.patterns {
 			for _, name := range eventsOf(l, p) {
@@ -139,12 +172,19 @@ func (o *delOptions) live(ctx context.Context, d *Deps, m *messages) error {
 				}
 			}
 		}
-		if err := l.Remove(ctx, names); err != nil && !ended(err) {
-			return err
+		if len(names) == 0 {
+			return nil, nil
 		}
-		m.pending(o.pids[i], l)
+		err := l.Remove(ctx, names)
+		if !errors.Is(err, probe.ErrNoEvent) {
+			return names, err
+		}
+		if err := l.Refresh(); errors.Is(err, probe.ErrNotTraced) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	return nil
 }
 
 // pending says that places of deleted probes are not free yet, and why.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 
@@ -25,6 +26,7 @@ type fakeLive struct {
 	letsGo  bool
 	traced  string
 	pending []string
+	taken   []string // events that another command takes out before this one can
 }
 
 func (l *fakeLive) Pending() []string { return l.pending }
@@ -47,6 +49,15 @@ func (l *fakeLive) Add(_ context.Context, defs []*fetch.Def) error {
 func (l *fakeLive) Remove(_ context.Context, events []string) error {
 	if l.refuses != nil {
 		return l.refuses
+	}
+	if taken := l.taken; len(taken) > 0 {
+		l.taken = nil
+		_ = l.Remove(context.Background(), taken)
+	}
+	for _, name := range events {
+		if !slices.ContainsFunc(l.probes, func(p probe.LiveProbe) bool { return p.Group+"/"+p.Event == name }) {
+			return fmt.Errorf("%s: %w", name, probe.ErrNoEvent)
+		}
 	}
 	l.probes = slices.DeleteFunc(l.probes, func(p probe.LiveProbe) bool { return slices.Contains(events, p.Group+"/"+p.Event) })
 	return nil
