@@ -73,6 +73,22 @@ var (
 	ErrPermission = tracee.ErrPermission
 )
 
+// SemaphoreError says that detached events are switched, but the semaphores of statically defined probes are not.
+type SemaphoreError struct {
+	On  bool // the events are on
+	Err error
+}
+
+func (e *SemaphoreError) Error() string {
+	if e.On {
+		return fmt.Sprintf("the events are enabled, but the program may skip their statically defined probes, as semaphores could not be raised: %v: enable them again later", e.Err)
+	}
+	return fmt.Sprintf("the events are disabled, but the program still computes the arguments of their statically defined probes, as semaphores could not be lowered: %v: disable them again later", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *SemaphoreError) Unwrap() error { return e.Err }
+
 // ErrInHandler is returned by methods that a handler must not call, because it runs while its
 // thread is stopped in the middle of a hit.
 var ErrInHandler = errors.New("a handler can't change the probes of a session")

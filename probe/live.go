@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"kprobe/probe/area"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
+	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -301,6 +303,10 @@ func (l *Live) ended(err error) error {
 
 // Enable switches the probes of matching events on or off, from the next hit on. It returns the
 // names of the events, GRP/EVENT, each once.
+//
+// A semaphore of statically defined probes is raised while a probe that needs it is on. A session does that by itself. Where the
+// probes are Detached, Enable does: it attaches to the process for a moment. If it can't, the error is a *SemaphoreError,
+// and the events are switched.
 func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, error) {
 	names, err := l.enable(nil, match, on)
 	for _, x := range l.more {
@@ -308,10 +314,30 @@ func (l *Live) Enable(match func(group, event string) bool, on bool) ([]string, 
 			names, err = x.enable(names, match, on)
 		}
 	}
+	if err == nil && l.Detached {
+		err = l.syncSemaphores(on)
+	}
 	if err != nil {
 		return names, err
 	}
 	return names, l.Refresh()
+}
+
+// syncSemaphores raises and lowers semaphores of events that were switched.
+func (l *Live) syncSemaphores(on bool) error {
+	if !area.SemaphoresDue(l.PID, on) {
+		return nil
+	}
+	ctx := context.Background() // all waiting has an end
+	turn, err := l.turn(ctx)
+	if err == nil {
+		err = area.SyncSemaphores(ctx, l.PID, l.start, on)
+		turn.End()
+	}
+	if err == nil || errors.Is(err, ErrNotTraced) || errors.Is(err, symbols.ErrGone) || errors.Is(err, tracee.ErrGone) {
+		return err
+	}
+	return &SemaphoreError{On: on, Err: err}
 }
 
 func (l *Live) enable(names []string, match func(group, event string) bool, on bool) ([]string, error) {

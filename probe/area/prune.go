@@ -24,7 +24,7 @@ import (
 //	hidden    none of its probes is listed (ring.Hide): no hit is taken any more
 //	restored  the text has the program's bytes, in the process and in those that it has forked, which have
 //	          copies of the jumps and share the journal. Semaphores that were raised for its probes, and that no
-//	          other probe of the file needs, are lowered (semaphores.go)
+//	          other enabled probe of the file needs, are lowered (semaphores.go)
 //	left      each thread was seen outside of kprobe's code since, and no signal handler will return there.
 //	          So nothing will come back from the code to what follows the place
 //	free      the journal has no entry for it: anybody may change the place
@@ -78,18 +78,24 @@ func hasAbandoned(pid int, m *symbols.Mapping) bool {
 		if list, err := readAbandoned(file); err != nil || len(list) > 0 {
 			return err == nil, err
 		}
-		return hasIdleSemaphores(pid, mem, file)
+		idle, _, err := semaphoresDue(pid, mem, file)
+		return idle, err
 	})
 	return err == nil && has
 }
 
 // prune gives the places back of which no probe is left. start is as in recoverFile.
-func prune(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *symbols.Mapping) (err error) {
+func prune(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *symbols.Mapping) error {
+	x := &pruning{start: start, inode: m.Inode, at: m.Start}
+	return x.run(ctx, tr, pid, m)
+}
+
+// run does it in a process, and then in those that have copies of its memory.
+func (x *pruning) run(ctx context.Context, tr *tracee.Tracer, pid int, m *symbols.Mapping) (err error) {
 	p, err := tr.Attach(ctx, pid)
 	if err != nil {
 		return err
 	}
-	x := &pruning{start: start, inode: m.Inode, at: m.Start}
 	err = x.process(ctx, p, m)
 	for pid := range x.others(p.PID(), &err) {
 		kid, kerr := tr.Attach(ctx, pid)
@@ -101,7 +107,7 @@ func prune(ctx context.Context, tr *tracee.Tracer, pid int, start uint64, m *sym
 			err = errors.Join(err, &PendingError{fmt.Sprintf("process %d has a copy of them: %v", pid, kerr)})
 		}
 	}
-	if err == nil && x.file != nil {
+	if err == nil && x.file != nil && !x.semaphores {
 		err = x.forget()
 	}
 	return errors.Join(err, p.Detach(ctx, nil))
@@ -114,6 +120,9 @@ type pruning struct {
 	at    symbols.Addr
 	file  *memory.File // through the process; nil: there is nothing to give back
 	sites []ring.Site
+
+	semaphores bool // only semaphores are changed: no place is given back
+	raises     bool // those that are needed are raised
 }
 
 // others yields the processes, except pid, that have copies of its memory with the memory file. Those that are forked
@@ -121,7 +130,7 @@ type pruning struct {
 func (x *pruning) others(pid int, failed *error) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		known := map[int]uint64{pid: procfs.StartTime(pid)}
-		for more := *failed == nil && x.file != nil; more; {
+		for more := *failed == nil && x.file != nil && !x.raises; more; {
 			all, err := procfs.Processes()
 			if err != nil {
 				*failed = err
@@ -167,10 +176,13 @@ func (x *pruning) process(ctx context.Context, p *tracee.Process, m *symbols.Map
 		if a, err = Open(p, m, nil); err != nil || a == nil {
 			return err
 		}
-		if x.file == nil {
+		first := x.file == nil
+		if first && !x.semaphores {
 			if x.sites, err = readAbandoned(a.File); err != nil {
 				return err
 			}
+		}
+		if first {
 			x.file = a.File
 		}
 		return p.WithSharers(ctx, stopped, func(stopped []*tracee.Thread) error {
@@ -181,7 +193,11 @@ func (x *pruning) process(ctx context.Context, p *tracee.Process, m *symbols.Map
 			if err := a.Lift(list, stopped); err != nil {
 				return err
 			}
-			return a.lowerIdle()
+			err := a.lowerIdle()
+			if first && x.raises {
+				err = errors.Join(err, a.raiseNeeded())
+			}
+			return err
 		})
 	})
 	if err = tracee.IgnoreLate(err); err != nil || a == nil || len(x.sites) == 0 {

@@ -34,7 +34,8 @@ func (p *Placed) semaphore() symbols.Addr {
 }
 
 // syncSemaphores raises the semaphores of the probes that are armed and switched on, and lowers those
-// that no such probe needs. If one can't be raised, it warns: the probe is armed, but the program may
+// that no such probe needs. Where triggers may switch a probe on when nobody is there to raise its semaphore, it is raised
+// from the start. If one can't be raised, it warns: the probe is armed, but the program may
 // skip it.
 func (tg *Target) syncSemaphores(ctx context.Context) {
 	if tg.Area == nil || tg.dying || tg.over {
@@ -50,7 +51,7 @@ func (tg *Target) syncSemaphores(ctx context.Context) {
 		}
 		off := p.feed.disabled(p)
 		s.seen = append(s.seen, semaphored{p, off})
-		if !off {
+		if !off || tg.Engine.Opts.Detach && tg.Engine.Triggers.Kind(p.Ev.Group+"/"+p.Ev.Name) != 0 {
 			want[at], wanted[at] = p, true
 		}
 	}

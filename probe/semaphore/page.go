@@ -77,30 +77,66 @@ func Lower(p *tracee.Process, file *memory.File, which func(counter symbols.Addr
 	return nil
 }
 
-// AnyRaised reports whether the pages of a memory file, whose first page is noted in its header, tell that a counter is
-// raised which the caller picks. mem is the process's memory.
-func AnyRaised(pid int, mem symbols.Memory, file memory.Window, l *ring.Layout, which func(counter symbols.Addr) bool) (bool, error) {
+// Raise raises counters that the pages of a memory file don't tell to be raised. It notes them where others were noted
+// before, which have been lowered.
+func Raise(p *tracee.Process, file *memory.File, counters []symbols.Addr) error {
+	first, err := file.Get64(file.Layout.Header.Off + memory.HeaderSemaphores)
+	if err != nil {
+		return err
+	}
+	maps, err := symbols.ReadMaps(p.PID())
+	if err != nil {
+		return err
+	}
+	raised := map[symbols.Addr]bool{}
+	var free []symbols.Addr
+	for entry, err := range entries(p.ReadOwn, maps, symbols.Addr(first)) {
+		if err != nil {
+			return err
+		}
+		if entry.State == Free {
+			free = append(free, entry.at)
+		} else {
+			raised[entry.Counter] = true
+		}
+	}
+	for _, at := range counters {
+		if raised[at] {
+			continue
+		}
+		if len(free) == 0 {
+			return fmt.Errorf("raise the semaphore at %v: there is no room to note it", at)
+		}
+		if err := raise(p, at, free[0], maps); err != nil {
+			return fmt.Errorf("raise the semaphore at %v: %w", at, err)
+		}
+		free = free[1:]
+	}
+	return nil
+}
+
+// AllRaised returns the counters that are raised, as the pages of a memory file tell whose first page is noted in its
+// header. mem is the process's memory.
+func AllRaised(pid int, mem symbols.Memory, file memory.Window, l *ring.Layout) (map[symbols.Addr]bool, error) {
 	var first [8]byte
 	if _, err := file.ReadAt(first[:], l.Header.Off+memory.HeaderSemaphores); err != nil {
-		return false, err
+		return nil, err
 	}
 	at := symbols.Addr(binary.LittleEndian.Uint64(first[:]))
-	if at == 0 {
-		return false, nil
-	}
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	raised := map[symbols.Addr]bool{}
 	for entry, err := range entries(mem.ReadMemory, maps, at) {
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if entry.State != Free && which(entry.Counter) {
-			return true, nil
+		if entry.State != Free {
+			raised[entry.Counter] = true
 		}
 	}
-	return false, nil
+	return raised, nil
 }
 
 // laid is an entry and where it is.

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"kprobe/cmd/kprobe/kept"
+	"kprobe/probe"
 )
 
 type enableOptions struct {
@@ -76,9 +78,18 @@ func runEnable(ctx context.Context, d *Deps, o *enableOptions) error {
 	if err != nil {
 		return fail(err)
 	}
-	return fail(file.Update(ctx, func(l *kept.List) error {
-		return o.live(lives, func(p kept.Pattern) bool { return len(l.Enable(p.Match, o.on)) > 0 })
-	}))
+	var late *probe.SemaphoreError // everything else is done
+	err = file.Update(ctx, func(l *kept.List) error {
+		err := o.live(lives, func(p kept.Pattern) bool { return len(l.Enable(p.Match, o.on)) > 0 })
+		if errors.As(err, &late) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && late != nil {
+		err = late
+	}
+	return fail(err)
 }
 
 // lives gives the sessions of the processes, or all that there are.
@@ -116,12 +127,17 @@ func (o *enableOptions) live(lives []Live, also func(kept.Pattern) bool) error {
 			return fmt.Errorf("no event matches %s", p)
 		}
 	}
+	var late error
 	for _, l := range lives {
-		if _, err := l.Enable(anyOf(o.patterns), o.on); err != nil && !ended(err) {
+		_, err := l.Enable(anyOf(o.patterns), o.on)
+		var semaphores *probe.SemaphoreError
+		if errors.As(err, &semaphores) {
+			late = err
+		} else if err != nil && !ended(err) {
 			return err
 		}
 	}
-	return nil
+	return late
 }
 
 // eventsOf lists the events of a session that match.

@@ -26,6 +26,7 @@ type fakeLive struct {
 	letsGo  bool
 	traced  string
 	pending []string
+	blind   error    // that semaphores could not be switched
 	taken   []string // events that another command takes out before this one can
 }
 
@@ -113,7 +114,7 @@ func (l *fakeLive) Enable(match func(group, event string) bool, on bool) ([]stri
 			out = append(out, p.Group+"/"+p.Event)
 		}
 	}
-	return out, nil
+	return out, l.blind
 }
 
 func (l *fakeLive) Space() (*symbols.Space, error) { return symbols.OpenProcess(os.Getpid(), nil) }

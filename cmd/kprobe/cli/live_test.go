@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -257,6 +258,12 @@ func TestSwitchingLiveEvents(t *testing.T) {
 		if got := disabled(); got != step.want {
 			t.Errorf("after %q disabled are %q, want %q", step.args, got, step.want)
 		}
+	}
+	// What could not be done for semaphores is said, and everything else is done.
+	f.lives[41].blind = &probe.SemaphoreError{On: true, Err: errors.New("gdb traces it")}
+	s.run(f, "", 1, "the events are enabled, but the program may skip their statically defined probes, as semaphores could not be raised: gdb traces it", "enable", "*")
+	if got := disabled(); got != "" {
+		t.Errorf("%q are still disabled", got)
 	}
 }
 
