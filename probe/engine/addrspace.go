@@ -7,6 +7,7 @@ import (
 
 	"kprobe/probe/area"
 	"kprobe/probe/detour"
+	"kprobe/probe/plan"
 	"kprobe/probe/planner"
 	"kprobe/probe/survey"
 	"kprobe/probe/tracee"
@@ -76,9 +77,8 @@ type addressSpace struct {
 	plain      plainProgram
 	reading    textWindow
 	unattended unattended
-	// inherited has the addresses of code mappings that a forked child got from its parent's
-	// kprobe. Nothing leads there any more.
-	inherited map[symbols.Addr]bool
+	// inherited is the code that a forked child got from its parent's kprobe. Nothing leads there any more.
+	inherited []plan.Range
 }
 
 func newAddressSpace(space *symbols.Space) *addressSpace {

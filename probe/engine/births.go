@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/probe/fallbacks"
 	"kprobe/probe/plan"
 	"kprobe/probe/survey"
 	"kprobe/symbols"
@@ -97,7 +98,7 @@ func (tg *Target) birthPlaces(all bool) (out []bornAt, why, unseen string) {
 		if m.Exec && m.Write {
 			unknown("the process can write to its code, which may make tasks unseen")
 		}
-		if m.Exec && m.Inode != 0 && !tg.isOwn(m.Start) && tg.Space.ModuleAt(m.Start) == nil {
+		if m.Exec && m.Inode != 0 && tg.Space.ModuleAt(m.Start) == nil {
 			unknown(fmt.Sprintf("the code of %s can't be read", m.Path))
 		}
 	}
@@ -136,27 +137,36 @@ func (tg *Target) birthPlaces(all bool) (out []bornAt, why, unseen string) {
 }
 
 // harmless reports whether code without a file makes no task and ends no mapping unseen: the kernel's, and
-// kprobe's own, also that of probes that were left before.
+// kprobe's own. The kernel joins neighbours, so all of a mapping must be one of these.
 func (tg *Target) harmless(m *symbols.Mapping) bool {
-	return strings.HasPrefix(m.Path, "[v") || runsUprobes(m) || tg.isOwn(m.Start) || tg.isKprobes(m) || tg.inherited[m.Start] || tg.Area != nil && tg.Area.Fallbacks.Fills(m)
+	return strings.HasPrefix(m.Path, "[v") || runsUprobes(m) || covered(m, tg.mappedCode())
 }
 
-// isKprobes reports whether a mapping is arenas of this kprobe and of those that have left probes before: the kernel joins
-// neighbours.
-func (tg *Target) isKprobes(m *symbols.Mapping) bool {
+// mappedCode lists the code that was mapped for this kprobe's probes, for those that were left before, and for a parent's of
+// which this process has copies.
+func (tg *Target) mappedCode() []plan.Range {
 	tg.left.look(tg.Proc.PID())
-	list := slices.Clone(tg.left.code)
-	if tg.Area != nil {
-		for _, p := range tg.Area.Code.All() {
-			list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
-		}
-		if p := tg.Area.Scratch; p != nil {
-			list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
-		}
+	list := append(slices.Clone(tg.left.code), tg.inherited...)
+	if tg.Area == nil {
+		return list
 	}
-	slices.SortFunc(list, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	for _, p := range tg.Area.Code.All() {
+		list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
+	}
+	if p := tg.Area.Scratch; p != nil {
+		list = append(list, plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())})
+	}
+	if code := uint64(tg.Area.Fallbacks.Code()); code != 0 {
+		list = append(list, plan.Range{Lo: code, Hi: code + fallbacks.Size})
+	}
+	return list
+}
+
+// covered reports whether ranges cover a mapping.
+func covered(m *symbols.Mapping, by []plan.Range) bool {
+	slices.SortFunc(by, func(a, b plan.Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	at := uint64(m.Start)
-	for _, r := range list {
+	for _, r := range by {
 		if r.Lo <= at {
 			at = max(at, r.Hi)
 		}

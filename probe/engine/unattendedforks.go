@@ -224,12 +224,7 @@ func (tg *Target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tr
 		return err
 	}
 	kid := s.Targets[p.PID()]
-	kid.Child, kid.inherited = true, map[symbols.Addr]bool{}
-	for _, m := range kid.Space.Mappings() {
-		if m.Exec && (tg.isOwn(m.Start) || tg.inherited[m.Start]) {
-			kid.inherited[m.Start] = true
-		}
-	}
+	kid.Child, kid.inherited = true, tg.mappedCode()
 	kid.TakeSharers()
 	return kid.ArmDefs(ctx, s.Events.Definitions())
 }

@@ -237,11 +237,6 @@ func (n *Fallbacks) Holds(pc symbols.Addr) bool {
 	return n.code != 0 && pc >= n.code && pc < n.code+Size
 }
 
-// Fills reports whether a mapping is the page of the fallback handlers' code, and nothing else.
-func (n *Fallbacks) Fills(m *symbols.Mapping) bool {
-	return n.code != 0 && m.Start == n.code && m.End == n.code+Size
-}
-
 // Look notes the address of a thread that is about to be left, and returns where it must continue after
 // Disconnect. If the thread is reading the memory of the links, which is about to be unmapped, it must
 // begin the fallback handler anew.
