@@ -80,7 +80,11 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 		return nil, err // too many: none is examined
 	}
 	glob := d.Place.IsGlob()
-	defer litter(len(places))()
+	returns := 0
+	if d.Kind == fetch.Return {
+		returns = len(places)
+	}
+	defer litter(len(places), returns)()
 	defer tg.readAhead(len(places))()
 	letIn, letOut := func(symbols.Site) {}, func(symbols.Site) {}
 	if d.Kind == fetch.Return && len(places) >= planner.LetGoFrom {

@@ -38,6 +38,16 @@ type changeset struct {
 	built bool         // code that counts hits of fresh may have been written
 }
 
+// returns is how many of the requests of add are returns.
+func (c *changeset) returns() (n int) {
+	for i := range c.add {
+		if c.add[i].Kind == planner.Return {
+			n++
+		}
+	}
+	return n
+}
+
 // outgoing is the set of patches that a change takes out of the text.
 type outgoing struct {
 	patches []*Patch         // jumps
@@ -77,7 +87,7 @@ func (tg *Target) change(ctx context.Context, c *changeset) error {
 	if err := tg.settle(ctx); err != nil {
 		return err
 	}
-	defer litter(len(c.add))()
+	defer litter(len(c.add), c.returns())()
 	err := tg.Engine.inHaste(ctx, func() error { return tg.changeText(context.WithoutCancel(ctx), c) })
 	if err == nil {
 		tg.syncSemaphores(context.WithoutCancel(ctx))

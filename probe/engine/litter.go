@@ -13,34 +13,36 @@ import (
 //
 // Each collection reads everything that is in use. With the percentage that suits the rest of a
 // session (debug.SetGCPercent), collecting while there is little would take as long as the work
-// itself. So the heap may always grow to litterRoom, and beyond that by the usual percentage. With
-// hundreds of thousands of places each collection takes seconds, so the heap may then grow by half beyond
-// litterRoom, and beyond litterMuch always.
+// itself. So the heap may grow to litterRoom or to what it will have grown to when all places are
+// patched, whichever is more, and beyond that by the usual percentage.
 
 const (
 	litterRoom = 288 << 20 // bytes
-	litterMuch = 1 << 30   // bytes
-	muchMore   = 50        // percent
-	// manyPlaces is the number of places from which on the heap may grow by half beyond litterRoom.
-	manyPlaces = 1 << 17
+	globRoom   = 128 << 20 // bytes, while the places of a glob are found
+	// entryRoom and returnRoom are how much of the heap a probe has in the end, and a fifth: 3.0 KB for an
+	// entry and 5.1 KB for a return, of all functions of node.
+	entryRoom  = 3600 // bytes
+	returnRoom = 6200 // bytes
 	// litterEvery is how often the percentage is adapted to what is in use.
 	litterEvery = 20 * time.Millisecond
 )
 
-// litter lets the heap grow to litterRoom while many places are examined. tidy restores the percentage.
-func litter(places int) (tidy func()) {
+// litter lets the heap grow to what it needs while many places are examined, of which so many are returns.
+// tidy restores the percentage.
+func litter(places, returns int) (tidy func()) {
 	if places < planner.LetGoFrom {
 		return func() {}
 	}
+	return litterTo(max(litterRoom, uint64(places-returns)*entryRoom+uint64(returns)*returnRoom))
+}
+
+// litterTo lets the heap grow to so many bytes. tidy restores the percentage.
+func litterTo(room uint64) (tidy func()) {
 	usual := collecting.set(-1)
 	if usual < 0 {
 		return func() {}
 	}
-	much := uint64(litterMuch)
-	if places >= manyPlaces {
-		much = litterRoom
-	}
-	now := litterPercent(inUse(), usual, much)
+	now := litterPercent(inUse(), room, usual)
 	collecting.set(now)
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -52,7 +54,7 @@ func litter(places int) (tidy func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				if next := litterPercent(inUse(), usual, much); next != now {
+				if next := litterPercent(inUse(), room, usual); next != now {
 					now = next
 					collecting.set(now)
 				}
@@ -66,27 +68,34 @@ func litter(places int) (tidy func()) {
 	}
 }
 
-// litterPercent is the percentage with which a heap of which live bytes are in use may grow to
-// litterRoom, or by half if it is larger than much bytes; at least usual.
-func litterPercent(live uint64, usual int, much uint64) int {
-	live = max(live, 1<<20)
-	switch {
-	case live >= much:
-		return max(usual, muchMore)
-	case live >= litterRoom:
+// litterPercent is the percentage with which the heap may grow to room bytes; at least usual.
+func litterPercent(now heap, room uint64, usual int) int {
+	if now.live >= room {
 		return usual
 	}
-	return max(usual, int((litterRoom-live)*100/live))
+	return max(usual, int((room-now.live)*100/max(now.live+now.roots, leastHeap)))
 }
 
-// inUse is how many bytes of the heap the last collection found in use.
-func inUse() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+// leastHeap is the heap of which the percentage is reckoned at least (GOGC: 4 MB at 100 percent).
+const leastHeap = 4 << 20
+
+// heap is what the last collection found.
+type heap struct {
+	live  uint64 // bytes in use
+	roots uint64 // bytes of stacks and globals, of which the percentage is reckoned, too (runtime/metrics, GOGC)
+}
+
+// inUse reads what the last collection found.
+func inUse() heap {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(s)
-	if s[0].Value.Kind() != metrics.KindUint64 {
-		return 0
+	at := func(i int) uint64 {
+		if s[i].Value.Kind() != metrics.KindUint64 {
+			return 0
+		}
+		return s[i].Value.Uint64()
 	}
-	return s[0].Value.Uint64()
+	return heap{at(0), at(1) + at(2)}
 }
 
 // collection is how often garbage is collected, and whether it is at all.

@@ -9,17 +9,18 @@ import (
 )
 
 func TestLitterPercent(t *testing.T) {
+	const mb = 1 << 20
 	for _, c := range []struct {
-		live        uint64
+		now         heap
+		room        uint64
 		usual, want int
-		much        uint64
 	}{
-		{0, 30, 28700, litterMuch}, {144 << 20, 30, 100, litterMuch}, {144 << 20, 150, 150, litterMuch}, {240 << 20, 30, 30, litterMuch},
-		{288 << 20, 30, 30, litterMuch}, {1<<30 - 1, 30, 30, litterMuch}, {1 << 30, 30, 50, litterMuch}, {1 << 30, 80, 80, litterMuch},
-		{144 << 20, 30, 100, litterRoom}, {288 << 20, 30, 50, litterRoom}, {288 << 20, 80, 80, litterRoom},
+		{heap{}, 288 * mb, 30, 7200}, {heap{mb, 3 * mb}, 129 * mb, 30, 3200},
+		{heap{144 * mb, 0}, 288 * mb, 30, 100}, {heap{144 * mb, 0}, 288 * mb, 150, 150}, {heap{240 * mb, 0}, 288 * mb, 30, 30},
+		{heap{288 * mb, 0}, 288 * mb, 30, 30}, {heap{1 << 30, 0}, 288 * mb, 30, 30}, {heap{1 << 30, 0}, 3 << 30, 30, 200},
 	} {
-		if got := litterPercent(c.live, c.usual, c.much); got != c.want {
-			t.Errorf("%d MB in use, usually %d: %d, want %d", c.live>>20, c.usual, got, c.want)
+		if got := litterPercent(c.now, c.room, c.usual); got != c.want {
+			t.Errorf("%+v, room for %d MB, usually %d: %d, want %d", c.now, c.room>>20, c.usual, got, c.want)
 		}
 	}
 }
@@ -28,12 +29,12 @@ func TestLitterPercent(t *testing.T) {
 func TestLitter(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	now := func() int { p := debug.SetGCPercent(30); debug.SetGCPercent(p); return p }
-	tidy := litter(planner.LetGoFrom - 1)
+	tidy := litter(planner.LetGoFrom-1, 0)
 	if p := now(); p != 30 {
 		t.Errorf("few places: %d", p)
 	}
 	tidy()
-	tidy = litter(planner.LetGoFrom)
+	tidy = litter(planner.LetGoFrom, 1)
 	time.Sleep(3 * litterEvery)
 	if p := now(); p <= 30 {
 		t.Errorf("many places: %d", p)
@@ -43,7 +44,7 @@ func TestLitter(t *testing.T) {
 		t.Errorf("behind them: %d", p)
 	}
 	debug.SetGCPercent(-1)
-	litter(planner.LetGoFrom)()
+	litter(planner.LetGoFrom, 1)()
 	if p := debug.SetGCPercent(30); p != -1 {
 		t.Errorf("switched off: %d", p)
 	}

@@ -154,7 +154,12 @@ func (s *Engine) lookUp(ctx context.Context, space *symbols.Space, around *surve
 		if mayBeInlined(d) {
 			resolve = space.ResolveAhead
 		}
+		tidy := func() {}
+		if d.Place.IsGlob() {
+			tidy = litterTo(globRoom)
+		}
 		places, err := resolve(d.Place)
+		tidy()
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
