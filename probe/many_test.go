@@ -28,7 +28,7 @@ func TestManyProbes(t *testing.T) {
 	if err := l.s.engine.Tracer.Do(func() error {
 		for id, p := range l.s.engine.Feeds[0].Ids {
 			if p.Tactic == plan.Breakpoint && p.Ev.Name == "all" {
-				t.Logf("%s is a breakpoint: %s", p.Where.Name, p.Why)
+				t.Logf("%s is a breakpoint: %s", p.Where.Name(), p.Why)
 			} else {
 				jumps++
 			}

@@ -146,7 +146,7 @@ func exitPlaces(t *testing.T, l *live) (places []string) {
 					continue
 				}
 				for _, w := range p.ByExits.Exits {
-					if name := w.Site.Name; !seen[name] && !strings.Contains(name, ".cold") {
+					if name := w.Site.Name(); !seen[name] && !strings.Contains(name, ".cold") {
 						seen[name] = true
 						places = append(places, name)
 					}
@@ -278,7 +278,7 @@ func aloneAtExits(tg *engine.Target) (byEvent map[string]int, patched []string) 
 		}
 		byEvent[p.Ev.Name]++
 		if q := tg.Patches.Covering(p.Where.Addr, 1); q != nil && len(q.Wants) > 0 && engine.PlacedOf(q.Wants[0]).Def.Kind == p.Def.Kind && q.Plan.At == uint64(p.Where.Addr) {
-			patched = append(patched, p.Where.Name)
+			patched = append(patched, p.Where.Name())
 		}
 	}
 	return byEvent, patched
@@ -298,7 +298,7 @@ func jumpsIn(tg *engine.Target) (out []*engine.Patch) {
 // which.
 func ofExits(p *engine.Patch, place string) bool {
 	return slices.ContainsFunc(p.Wants, func(w planner.Request) bool {
-		return w.Kind == planner.Exit && (place == "" || w.Site.Name == place)
+		return w.Kind == planner.Exit && (place == "" || w.Site.Name() == place)
 	})
 }
 

@@ -71,7 +71,7 @@ func TestClonesOfFunctions(t *testing.T) {
 			if site.Inlined != "" {
 				out = append(out, site.Inlined+" in "+site.Func.Symbol.Name)
 			} else {
-				out = append(out, site.Name)
+				out = append(out, site.Name())
 			}
 		}
 		slices.Sort(out)

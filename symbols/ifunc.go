@@ -57,6 +57,6 @@ func (s *Space) IFuncSite(e *UnboundIFuncError, implementation Addr) (Site, erro
 	if err != nil {
 		return Site{}, err
 	}
-	site.Name, site.ofFunc = e.Symbol.Demangled(), false
+	site.Named = e.Symbol.Demangled()
 	return site, nil
 }

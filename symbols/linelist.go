@@ -22,16 +22,16 @@ type LineCode struct {
 // the function's name is, which FUNC:LINE counts from, and file is where.
 func (s *Space) Lines(site Site) (list []LineCode, file string, first int, err error) {
 	if site.Module == nil {
-		return nil, "", 0, fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+		return nil, "", 0, fmt.Errorf("lines of %s: %w", site.Name(), ErrNoDebugInfo)
 	}
 	err = site.Module.File.ReadDebug(func(d *debuginfo.Data) error {
 		e, ok := entryOf(d, site)
 		if !ok {
-			return fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+			return fmt.Errorf("lines of %s: %w", site.Name(), ErrNoDebugInfo)
 		}
 		t := e.Unit().Lines()
 		if t == nil {
-			return fmt.Errorf("lines of %s: %w", site.Name, ErrNoDebugInfo)
+			return fmt.Errorf("lines of %s: %w", site.Name(), ErrNoDebugInfo)
 		}
 		file, first = declared(&e)
 		if row, ok := t.At(uint64(site.Vaddr)); ok && file == "" {

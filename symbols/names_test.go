@@ -75,9 +75,9 @@ func TestCPlusPlusNames(t *testing.T) {
 			if len(want) == 0 || sites[0].Vaddr != want[0].Vaddr {
 				t.Fatalf("at %v, want %+v", sites[0].Vaddr, want)
 			}
-			again, err := s.Resolve(Place{Symbol: sites[0].Name})
+			again, err := s.Resolve(Place{Symbol: sites[0].Name()})
 			if err != nil || again[0].Addr != sites[0].Addr {
-				t.Errorf("printed as %s, which is %v, %v", sites[0].Name, again, err)
+				t.Errorf("printed as %s, which is %v, %v", sites[0].Name(), again, err)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestGlobOverCPlusPlus(t *testing.T) {
 		if err != nil || len(sites) != want {
 			var names []string
 			for _, x := range sites {
-				names = append(names, x.Name)
+				names = append(names, x.Name())
 			}
 			t.Errorf("%s: %d sites %q, %v, want %d", pattern, len(sites), names, err, want)
 		}
@@ -166,7 +166,7 @@ func TestRustNames(t *testing.T) {
 					continue
 				}
 				fn := sites[0].Func
-				for _, again := range []string{sites[0].Name, fn.Symbol.Name, fn.Symbol.Demangled()} {
+				for _, again := range []string{sites[0].Name(), fn.Symbol.Name, fn.Symbol.Demangled()} {
 					if x, err := s.Resolve(Place{Symbol: again}); err != nil || x[0].Addr != sites[0].Addr {
 						t.Errorf("%s by %s: %v, %v", name, again, x, err)
 					}
@@ -197,7 +197,7 @@ func TestStrippedGo(t *testing.T) {
 			}
 			for _, fn := range []string{"main.main", "main.(*till).pay", "main.openTill", "strings.Repeat", "runtime.mallocgc"} {
 				sites, err := s.Resolve(Place{Symbol: fn})
-				if err != nil || len(sites) != 1 || sites[0].Name != fn {
+				if err != nil || len(sites) != 1 || sites[0].Name() != fn {
 					t.Errorf("%s: %v, %v", fn, sites, err)
 					continue
 				}

@@ -28,7 +28,7 @@ func TestOverloads(t *testing.T) {
 			"outer(signed)":                                                                  "outer(int)",
 		} {
 			sites, err := space.Resolve(Place{Symbol: name})
-			if err != nil || len(sites) != 1 || !strings.Contains(sites[0].Name, want) {
+			if err != nil || len(sites) != 1 || !strings.Contains(sites[0].Name(), want) {
 				t.Errorf("%s: %s: %+v, %v", level, name, sites, err)
 			}
 		}

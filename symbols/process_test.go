@@ -35,7 +35,7 @@ func checkTold(t *testing.T, s *Space, p *liveProcess) {
 		if name == "gettimeofday" && errors.As(err, &unbound) {
 			// Nothing in the process calls it: its resolver would have to be.
 			site, err := s.IFuncSite(unbound, want)
-			if err != nil || site.Addr != want || site.Name != name || !unbound.Module.Contains(unbound.Resolver) {
+			if err != nil || site.Addr != want || site.Name() != name || !unbound.Module.Contains(unbound.Resolver) {
 				t.Errorf("%s as its resolver tells: %+v, %v", name, site, err)
 			}
 			continue

@@ -313,11 +313,11 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 		return Site{}, err
 	}
 	if p.Offset == 0 && start.Offset == 0 && start.Func.Symbol.Name == sym.Name {
-		return start, nil // the name is known already; finding it takes long for thousands of sites
+		return start, nil
 	}
 	name := sym.Demangled()
 	if p.Offset == 0 {
-		start.Name, start.ofFunc = OffsetName(name, 0), false
+		start.Named = name
 		return start, nil
 	}
 	at := a + Addr(p.Offset)
@@ -327,10 +327,10 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 	if !inside {
 		e := &OutsideError{Name: name, Offset: p.Offset, Size: start.Func.Size()}
 		if err == nil {
-			e.Lands = site.Name
+			e.Lands = site.Name()
 		}
 		return Site{}, e
 	}
-	site.Name, site.ofFunc = OffsetName(name, uint64(p.Offset)), false
+	site.Named = OffsetName(name, uint64(p.Offset))
 	return site, nil
 }

@@ -63,8 +63,8 @@ func TestPlaces(t *testing.T) {
 				t.Fatalf("%+v, want %v", sites, tt.want)
 			}
 			site := sites[0]
-			if tt.print != "" && site.Name != tt.print && !strings.HasPrefix(tt.name, "address") && !strings.HasPrefix(tt.name, "offset in") {
-				t.Errorf("prints as %s, want %s", site.Name, tt.print)
+			if tt.print != "" && site.Name() != tt.print && !strings.HasPrefix(tt.name, "address") && !strings.HasPrefix(tt.name, "offset in") {
+				t.Errorf("prints as %s, want %s", site.Name(), tt.print)
 			}
 			if site.Addr != site.Module.Addr(site.Vaddr) || site.Vaddr-site.Func.Start != Vaddr(site.Offset) || site.Vaddr >= site.Func.End {
 				t.Errorf("contradicts itself: %+v", site)
@@ -76,7 +76,7 @@ func TestPlaces(t *testing.T) {
 func TestStub(t *testing.T) {
 	s, _ := liveSpace(t, "-O1", "-DDYNAMIC")
 	sites, err := s.Resolve(Place{Module: "sym_main", Symbol: "strlen@plt"})
-	if err != nil || len(sites) != 1 || sites[0].Func.Symbol.Kind != KindPLT || sites[0].Name != "strlen@plt" {
+	if err != nil || len(sites) != 1 || sites[0].Func.Symbol.Kind != KindPLT || sites[0].Name() != "strlen@plt" {
 		t.Errorf("strlen@plt: %+v, %v", sites, err)
 	}
 	if sites, err := s.Resolve(Place{Module: "sym_main", Symbol: "strle*"}); !errors.Is(err, ErrNoSymbol) {
@@ -187,7 +187,7 @@ func TestUnboundIFunc(t *testing.T) {
 		t.Errorf("the resolver %v is %s+%d", e.Resolver, name, off)
 	}
 	site, err := s.IFuncSite(e, p.told["sym_chosen"])
-	if err != nil || site.Name != "sym_idle" || site.Addr != p.told["sym_chosen"] {
+	if err != nil || site.Name() != "sym_idle" || site.Addr != p.told["sym_chosen"] {
 		t.Errorf("the site of what the resolver said: %+v, %v", site, err)
 	}
 	if _, err := s.IFuncSite(e, 0); !errors.Is(err, ErrNotExecutable) {

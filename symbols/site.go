@@ -13,11 +13,8 @@ type Site struct {
 	Vaddr  Vaddr   // of Addr in the module's file; 0 without one
 	Func   Func    // the function around it; zero where none is known
 	Offset uint64  // from the start of Func, in bytes
-	// Name is how to print the place, and is accepted as a place: SYM,
-	// SYM+0xOFF, or 0xADDR.
-	Name string
-	// ofFunc says that Name is FuncName, if Offset is 0.
-	ofFunc bool
+	// Named is what Name returns, if that isn't the function's readable name and the offset; "": it is.
+	Named string
 	// Inlined is the name of the function whose inlined instance the place is
 	// the start of, or "" where it is none. Func is then the function that it
 	// was inlined into.
@@ -43,7 +40,7 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	if !mapped || !mapping.Exec || mapping.Path == "[vsyscall]" {
 		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
 	}
-	site := Site{Addr: a, Module: m, Name: a.String()}
+	site := Site{Addr: a, Module: m}
 	if m == nil {
 		return site, nil
 	}
@@ -53,21 +50,26 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	}
 	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
 		site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
-		site.Name = OffsetName(fn.Symbol.Demangled(), site.Offset)
-		site.ofFunc = site.Offset == 0
 	}
 	return site, nil
 }
 
-// FuncName is the readable name of the site's function.
-func (w *Site) FuncName() string {
-	if w.ofFunc && w.Offset == 0 {
-		return w.Name // to make it once more takes long for thousands of sites
+// Name is how to print the place, and is accepted as a place: SYM, SYM+0xOFF, or 0xADDR. To make it readable
+// takes a microsecond and more, so sites don't have it beforehand: there may be thousands.
+func (w Site) Name() string {
+	switch {
+	case w.Named != "":
+		return w.Named
+	case w.Func.Symbol.Name == "":
+		return w.Addr.String()
 	}
-	return w.Func.Symbol.Demangled()
+	return OffsetName(w.FuncName(), w.Offset)
 }
 
-// OffsetName is SYM, or SYM+0xOFF inside it, as Site.Name has it.
+// FuncName is the readable name of the site's function.
+func (w *Site) FuncName() string { return w.Func.Symbol.Demangled() }
+
+// OffsetName is SYM, or SYM+0xOFF inside it, as Site.Name returns it.
 func OffsetName(name string, off uint64) string {
 	if off == 0 {
 		return name

@@ -150,7 +150,7 @@ func TestNamelessFunctions(t *testing.T) {
 			continue
 		}
 		sites, err := s.Resolve(Place{Symbol: fn.Symbol.Name, Offset: 1})
-		if err != nil || len(sites) != 1 || sites[0].Vaddr != want.Vaddr+1 || sites[0].Name != fn.Symbol.Name+"+0x1" {
+		if err != nil || len(sites) != 1 || sites[0].Vaddr != want.Vaddr+1 || sites[0].Name() != fn.Symbol.Name+"+0x1" {
 			t.Errorf("%s+1: %+v, %v", fn.Symbol.Name, sites, err)
 		}
 		text, off, size, _, ok := s.Symbolize(Addr(want.Vaddr + 2))

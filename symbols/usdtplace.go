@@ -29,12 +29,12 @@ func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 				failed = err
 				continue // it is in a part that isn't mapped any more
 			}
-			site.USDT, site.Name, site.ofFunc, site.Semaphore = u, u.String(), false, u.Semaphore
+			site.USDT, site.Named, site.Semaphore = u, u.String(), u.Semaphore
 			here = append(here, site)
 		}
 		slices.SortStableFunc(here, func(x, y Site) int { return cmp.Compare(x.Addr, y.Addr) })
 		// If one instruction has two notes of the same name, it is one place.
-		out = append(out, slices.CompactFunc(here, func(x, y Site) bool { return x.Addr == y.Addr && x.Name == y.Name })...)
+		out = append(out, slices.CompactFunc(here, func(x, y Site) bool { return x.Addr == y.Addr && x.Named == y.Named })...)
 	}
 	if len(out) == 0 && failed != nil {
 		return nil, failed

@@ -93,7 +93,7 @@ func (f *frame) byConvention(e *debuginfo.Entry) (place, error) {
 		return f.rustPlace(e)
 	}
 	if f.leavesOut() {
-		return place{}, unknown("debug information omits a parameter of %s, so it is not known where the others are passed", nameOf(f.fn, f.scope.site.Name))
+		return place{}, unknown("debug information omits a parameter of %s, so it is not known where the others are passed", nameOf(f.fn, f.scope.site.Name()))
 	}
 	hidden, known := f.returnsByAddress()
 	p, err := f.passedAs(e, hidden)
@@ -244,11 +244,11 @@ func (f *frame) result() (value, error) {
 		return f.goResult(1)
 	}
 	if f.merged != nil {
-		return value{}, fmt.Errorf("%s has %w of its result: %v", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoDebugInfo, f.merged)
+		return value{}, fmt.Errorf("%s has %w of its result: %v", nameOf(f.fn, f.scope.site.Name()), fetch.ErrNoDebugInfo, f.merged)
 	}
 	t, ok := f.resultType()
 	if !ok || t.kind == kindVoid {
-		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+		return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name()), fetch.ErrNoResult)
 	}
 	if f.mayReturnNothing() {
 		return value{}, f.unknownCopy()

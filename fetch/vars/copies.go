@@ -42,5 +42,5 @@ func (f *frame) unknownCopy() error {
 		is = "has no symbol, so it may be"
 	}
 	return unknown("%s %s a copy that the compiler made for this program's calls (.isra), and may return nothing if none of them uses the result; fetch registers instead (%%ax)",
-		nameOf(f.fn, f.scope.site.Name), is)
+		nameOf(f.fn, f.scope.site.Name()), is)
 }

@@ -256,6 +256,6 @@ func (o *outcome) returned(d *delve, space *symbols.Space, from symbols.Site, th
 			name = "$retval"
 		}
 		v, err := scope.Variable(name)
-		o.judge(s, "result", fmt.Sprintf("%s (%s) of %s (%s)", name, w.Name, from.Name, w.Type), name, v, err, w)
+		o.judge(s, "result", fmt.Sprintf("%s (%s) of %s (%s)", name, w.Name, from.Name(), w.Type), name, v, err, w)
 	}
 }

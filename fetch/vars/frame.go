@@ -50,7 +50,7 @@ func (f *frame) find() error {
 				return fmt.Errorf("%s is split off into %s, which can't be found: %w", u.Name(), dwo, fetch.ErrNoDebugInfo)
 			}
 		}
-		return fmt.Errorf("%s: %w about it", f.scope.site.Name, fetch.ErrNoDebugInfo)
+		return fmt.Errorf("%s: %w about it", f.scope.site.Name(), fetch.ErrNoDebugInfo)
 	}
 	f.fn = f.scopes[0]
 	inner, told := len(f.scopes), false
@@ -267,10 +267,10 @@ func (f *frame) lasts(e *debuginfo.Entry, p place) bool {
 func (f *frame) argument(n int) (fetch.Variable, error) {
 	params := f.visible(fetch.WhichParams)
 	if n > len(params) && f.isGoFunc() {
-		return fetch.Variable{}, unknown("%s has only %d parameters, and Go doesn't pass arguments in C's registers", f.scope.site.Name, len(params))
+		return fetch.Variable{}, unknown("%s has only %d parameters, and Go doesn't pass arguments in C's registers", f.scope.site.Name(), len(params))
 	}
 	if n < 1 || n > len(params) {
-		return fetch.Variable{}, fmt.Errorf("%s has %d parameters: %w", f.scope.site.Name, len(params), errNoSuchArgument)
+		return fetch.Variable{}, fmt.Errorf("%s has %d parameters: %w", f.scope.site.Name(), len(params), errNoSuchArgument)
 	}
 	t, err := f.typeOf(&params[n-1])
 	if err != nil {

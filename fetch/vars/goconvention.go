@@ -33,9 +33,9 @@ func (f *frame) goResult(n int) (value, error) {
 		}
 	}
 	if have > 0 {
-		return value{}, unknown("%s has %d results", nameOf(f.fn, f.scope.site.Name), have)
+		return value{}, unknown("%s has %d results", nameOf(f.fn, f.scope.site.Name()), have)
 	}
-	return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+	return value{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name()), fetch.ErrNoResult)
 }
 
 // loadResult reads one of a Go function's results, at its return.

@@ -166,7 +166,7 @@ func (p *parser) primary() (value, error) {
 		}
 		params := p.f.visible(fetch.WhichParams)
 		if err != nil || n < 1 || n > len(params) {
-			return value{}, &NotFoundError{Name: name, Where: p.f.scope.site.Name, Have: p.f.names()}
+			return value{}, &NotFoundError{Name: name, Where: p.f.scope.site.Name(), Have: p.f.names()}
 		}
 		return p.f.load(params[n-1])
 	}
@@ -238,7 +238,7 @@ func (f *frame) named(name string) (value, error) {
 	if f.merged != nil {
 		return value{}, f.merged
 	}
-	where := f.scope.site.Name
+	where := f.scope.site.Name()
 	if f.home < len(f.scopes) {
 		where = nameOf(f.scopes[f.home], where)
 	}

@@ -19,7 +19,7 @@ func (f *frame) checkReturned(p place) error {
 
 func (f *frame) unusedResult() error {
 	return unknown("no other file calls %s, and no known call uses its result, so the compiler may have left some of it out; probe a line of the caller after the call, or fetch registers (%%ax, %%dx)",
-		nameOf(f.fn, f.scope.site.Name))
+		nameOf(f.fn, f.scope.site.Name()))
 }
 
 // maxCallsRead limits how many calls of the function are examined.

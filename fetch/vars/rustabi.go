@@ -241,7 +241,7 @@ func (f *frame) rustResult(t ctype) (place, error) {
 			return place{}, err
 		}
 	case shapeNothing:
-		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name), fetch.ErrNoResult)
+		return place{}, fmt.Errorf("%s: %w", nameOf(f.fn, f.scope.site.Name()), fetch.ErrNoResult)
 	default:
 		return place{}, unknown("it is not known how Rust returns a %s", t)
 	}
@@ -265,7 +265,7 @@ func (f *frame) rustMemory(t ctype) (place, error) {
 		return returned, nil
 	}
 	return place{kind: inMemory}, unknown("no other file calls %s, and a function in the same file may return a %s without its address; probe a line of the caller after the call",
-		nameOf(f.fn, f.scope.site.Name), t)
+		nameOf(f.fn, f.scope.site.Name()), t)
 }
 
 // unoptimized reports whether the function returns as the convention says: other files may

@@ -129,7 +129,7 @@ func (s *Scope) Result() (v fetch.Variable, err error) {
 // inlined function's instance, that is the inlined function.
 func (s *Scope) Function() (name string, err error) {
 	err = s.read(func(f *frame) error {
-		name = nameOf(f.scopes[f.home], s.site.Name)
+		name = nameOf(f.scopes[f.home], s.site.Name())
 		return nil
 	})
 	return name, err
@@ -238,7 +238,7 @@ func (f *frame) description(name string, t ctype, v fetch.Variable, err error) D
 func (s *Scope) read(do func(*frame) error) error {
 	m := s.site.Module
 	if m == nil {
-		return fmt.Errorf("%s is in no file: %w", s.site.Name, fetch.ErrNoDebugInfo)
+		return fmt.Errorf("%s is in no file: %w", s.site.Name(), fetch.ErrNoDebugInfo)
 	}
 	err := m.File.ReadDebug(func(d *debuginfo.Data) error {
 		f := &frame{scope: s, data: d, module: m, pc: uint64(s.site.Vaddr)}

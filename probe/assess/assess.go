@@ -56,7 +56,7 @@ func (a *Assessor) Definition(d *fetch.Def, w symbols.Site) (Place, error) {
 
 // returns refuses a return probe of what has no return of its own.
 func (a *Assessor) returns(w symbols.Site) error {
-	refuse := func(rule string) error { return &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: rule} }
+	refuse := func(rule string) error { return &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: rule} }
 	switch {
 	case w.Offset != 0:
 		return refuse("a return probe needs a function's entry")
@@ -75,7 +75,7 @@ func (a *Assessor) returns(w symbols.Site) error {
 // patched, and can run somewhere else.
 func (a *Assessor) Instruction(w symbols.Site) (p Place, err error) {
 	if p.Site = w; a.Own != nil && a.Own(w.Addr) {
-		return p, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "it is kprobe's own code"}
+		return p, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: "it is kprobe's own code"}
 	}
 	p.Code, p.Inst, err = survey.Prove(w, func() (*insn.Function, error) { return a.sweep(w) })
 	return a.movable(p, err)
@@ -121,7 +121,9 @@ func (a *Assessor) behindCheck(w symbols.Site) symbols.Site {
 		w.Addr += symbols.Addr(n)
 		w.Vaddr += symbols.Vaddr(n)
 		w.Offset = n
-		w.Name = fmt.Sprintf("%s+%#x", w.Name, n)
+		if w.Named != "" {
+			w.Named = symbols.OffsetName(w.Named, n)
+		}
 	}
 	return w
 }

@@ -144,7 +144,7 @@ func TestPartly(t *testing.T) {
 	}
 	first := d.Error(fetch.NoBTFArg, "no n", nil)
 	for i := range 11 {
-		if !p.Skip(symbols.Site{Name: "many_" + string(rune('a'+i))}, first) {
+		if !p.Skip(symbols.Site{Named: "many_" + string(rune('a'+i))}, first) {
 			t.Fatal("it is not left out")
 		}
 	}

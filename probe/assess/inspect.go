@@ -92,11 +92,11 @@ func Inspect(space *symbols.Space, p symbols.Place, each func(*results.Listing) 
 // and *BoundaryError.
 func (j *Judge) Inspect(w symbols.Site) (*results.Listing, error) {
 	if w.Module == nil || w.Module.File == nil {
-		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "no file is mapped there"}
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: "no file is mapped there"}
 	}
 	f, err := j.take(w)
 	if err != nil {
-		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: err.Error()}
 	}
 	asked := w
 	asked.Addr += symbols.Addr(f.shift)

@@ -38,7 +38,7 @@ func (p *Partly) Skip(w symbols.Site, err error) bool {
 	if !lacking(err) {
 		return false
 	}
-	p.names = append(p.names, w.Name)
+	p.names = append(p.names, w.Name())
 	if p.First == nil {
 		p.First = err
 	}

@@ -178,14 +178,14 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 	if n == 0 {
 		n = tg.Engine.maxActive()
 	}
-	p.pool, p.fn = newPool(n), w.FuncName()
+	p.pool = newPool(n)
 	p.Most = p.pool.Max
 	out := []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Return}}
 	if w.Module.File.IsGo() {
 		p.GoABI = true
 		f, err := tg.funcs.Of(w)
 		if err != nil {
-			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf("its exits can't be found: %v", err)}
+			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
 		exits, err := planner.OwnExits(tg.exitFinder(), f, w, &p.Probe)
 		if err != nil {

@@ -77,9 +77,7 @@ type binsKey struct {
 
 func (p *Placed) binsKey() binsKey {
 	k := binsKey{arg: p.Program.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
-	if p.Ev.Return {
-		k.fn = p.fn
-	}
+	k.fn = p.returnsFrom()
 	return k
 }
 

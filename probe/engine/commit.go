@@ -213,7 +213,7 @@ func (tg *Target) take(x *exchanged) {
 	tg.retire(x)
 	for _, w := range x.Traps {
 		if w.Kind != planner.Exit && w.Kind != planner.Redirect && w.P.Why != "" {
-			tg.Engine.Logf("%s at %s is a breakpoint: %s", PlacedOf(w).Ev.Name, w.Site.Name, w.P.Why)
+			tg.Engine.Logf("%s at %s is a breakpoint: %s", PlacedOf(w).Ev.Name, w.Site.Name(), w.P.Why)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (tg *Target) LeftOut() (out []LeftOut) {
 	}
 	for _, p := range tg.needTracers() {
 		if p.Birth == nil {
-			out = append(out, LeftOut{PID: pid, Event: &p.Ev.Event, Place: p.Where.Name, Why: p.needsTracer()})
+			out = append(out, LeftOut{PID: pid, Event: &p.Ev.Event, Place: p.Where.Name(), Why: p.needsTracer()})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b LeftOut) int { return strings.Compare(a.Event.Name+a.Place, b.Event.Name+b.Place) })
@@ -290,7 +290,7 @@ func (tg *Target) book() (*book.Book, error) {
 		}
 		one := book.Probe{
 			ID: p.Id, Group: p.Ev.Group, Event: p.Ev.Name, Return: p.Ev.Return, Def: p.Def.Text, Module: p.Def.Place.Module,
-			Layout: n, Times: detour.TimeSlots(p.Program), Addr: uint64(p.Where.Addr), Func: p.fn, How: p.Tactic.String(),
+			Layout: n, Times: detour.TimeSlots(p.Program), Addr: uint64(p.Where.Addr), Func: p.returnsFrom(), How: p.Tactic.String(),
 			Semaphore: uint64(p.semaphore()),
 		}
 		one.Symbol, one.Off, one.Size, _, _ = tg.Space.SymbolizeShort(p.Where.Addr)

@@ -27,8 +27,8 @@ func (t *Feed) add(p *Placed) error {
 	t.seq++
 	p.feed, p.seq, p.removed = t, t.seq, false
 	t.giveRow(p)
-	p.read = p.reading()
-	t.Added(p.read)
+	p.read.Store(nil)
+	t.Added(p.keepable())
 	flags := uint32(ring.FlagEnabled)
 	if p.Ev.off.Load() || t.waitsOff(p) {
 		flags = 0
@@ -62,7 +62,7 @@ func (t *Feed) free(p *Placed, used bool) {
 	} else {
 		p.Ev.leave(p)
 	}
-	t.Removed(p.read)
+	t.Removed(p.keepable())
 	t.Ids[p.Id-1] = nil
 	t.Spare = append(t.Spare, p.Id)
 	t.changed()
@@ -186,25 +186,42 @@ func (t *Feed) DisableAll() {
 func (t *Feed) probe(id uint32) *Placed {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	return t.at(id)
+}
+
+// at is probe with mu held.
+func (t *Feed) at(id uint32) *Placed {
 	if id == 0 || int(id) > len(t.Ids) {
 		return nil
 	}
 	return t.Ids[id-1]
 }
 
-// read finds what a reader needs to know of the probe with number id; nil if there is none.
+// read finds what a reader needs to know of the probe with number id; nil if there is none. It is made when it
+// is first asked for: most of the functions of a program have no hits.
 func (t *Feed) read(id uint32) *feed.Probe {
-	if p := t.probe(id); p != nil {
-		return p.read
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	p := t.at(id)
+	if p == nil {
+		return nil
 	}
-	return nil
+	if p.read.Load() == nil {
+		p.read.CompareAndSwap(nil, p.reading())
+	}
+	return p.read.Load()
+}
+
+// keepable reports whether the probe's records can be kept as they are.
+func (p *Placed) keepable() bool {
+	return feed.Keepable(p.Program, p.user != nil, p.data != nil)
 }
 
 // reading makes what a reader needs to know of the probe.
 func (p *Placed) reading() *feed.Probe {
 	x := feed.Probe{
 		Event: &p.Ev.Event, Program: p.Program, Counts: &p.Ev.counts, Space: p.feed.Space,
-		Addr: p.Where.Addr, Func: p.fn, Times: p.timeSlots, Watches: p.data != nil,
+		Addr: p.Where.Addr, Func: p.returnsFrom(), Times: p.timeSlots, Watches: p.data != nil,
 	}
 	if p.user != nil {
 		x.Deliver = p.deliver

@@ -215,16 +215,16 @@ type Placed struct {
 	// timeSlots are the offsets in its records of times that are values of the time stamp
 	// counter; nil: times are nanoseconds, or there are none.
 	timeSlots []int
-	data      *watchpoint         // what it watches; nil: it is a probe of code
-	triggers  []*triggers.Trigger // in the order of its program's conditions
-	wants     []planner.Request   // the requests by which it is armed
-	seq       uint64              // number in the order in which the feed's probes were added
-	removed   bool                // it was removed: hits in progress are dropped
-	Optimized bool                // it is a jump now
-	bins      *placedBins         // the row in which its detours count hits; nil: they record them
-	wasOff    bool                // it was off before DisableAll
-	fn        string              // readable name of the function, for returns
-	read      *feed.Probe         // what its feed's reader knows of it
+	data      *watchpoint                // what it watches; nil: it is a probe of code
+	triggers  []*triggers.Trigger        // in the order of its program's conditions
+	wants     []planner.Request          // the requests by which it is armed
+	seq       uint64                     // number in the order in which the feed's probes were added
+	removed   bool                       // it was removed: hits in progress are dropped
+	Optimized bool                       // it is a jump now
+	bins      *placedBins                // the row in which its detours count hits; nil: they record them
+	wasOff    bool                       // it was off before DisableAll
+	fn        atomic.Pointer[string]     // the function's readable name, once asked for (funcName)
+	read      atomic.Pointer[feed.Probe] // what its reader knows of it, once it had a record (Feed.read)
 	// Only return probes have these:
 	pool  *pool
 	watch watch

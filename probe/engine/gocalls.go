@@ -87,7 +87,7 @@ func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
 func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 	mem := make([]byte, l.Calls.Size())
 	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(l.Calls.Addr)); err != nil {
-		tg.Engine.Logf("%s: its active calls are not followed: %v", p.Where.Name, err)
+		tg.Engine.Logf("%s: its active calls are not followed: %v", p.Where.Name(), err)
 		return
 	}
 	for _, in := range l.Calls.Used(mem) {

@@ -67,7 +67,7 @@ func (u *Handlers) form(d *fetch.Def, e *assess.Env) (*fetch.Def, error) {
 		return d, nil
 	}
 	if !e.AtEntry() {
-		return nil, &survey.RefusedError{Addr: e.Site.Addr, Place: e.Site.Name, Rule: "a jprobe needs a function's entry"}
+		return nil, &survey.RefusedError{Addr: e.Site.Addr, Place: e.Site.Name(), Rule: "a jprobe needs a function's entry"}
 	}
 	if u.Abi == nil {
 		return d, nil

@@ -112,7 +112,7 @@ func (tg *Target) layLanding(l *landing, t *detour.Tally, ra symbols.Addr) error
 		p.feed.leave(p, true) // nobody is shown it
 		l.placed = append(l.placed, p)
 		if !p.Tactic.Jump() {
-			tg.Engine.Logf("calls that return to %v trap at %s: %s", ra, w.Site.Name, p.Why)
+			tg.Engine.Logf("calls that return to %v trap at %s: %s", ra, w.Site.Name(), p.Why)
 		}
 	}
 	return nil

@@ -195,11 +195,11 @@ func (tg *Target) layBeside(ctx context.Context, places []bornAt, tasks, rules b
 		switch {
 		case p.Optimized && w.P.Tactic.Jump():
 		case p.Birth.NoTask:
-			tg.unlaid(p.Birth.Rules, p.Birth.Unmaps, fmt.Sprintf("no jump can be placed at %s: %s", w.Site.Name, w.P.Why))
+			tg.unlaid(p.Birth.Rules, p.Birth.Unmaps, fmt.Sprintf("no jump can be placed at %s: %s", w.Site.Name(), w.P.Why))
 			traps[p] = true
 			delete(laid, p)
 		default:
-			why = fmt.Sprintf("no jump can be placed at %s, which may make tasks: %s", w.Site.Name, w.P.Why)
+			why = fmt.Sprintf("no jump can be placed at %s, which may make tasks: %s", w.Site.Name(), w.P.Why)
 		}
 	}
 	if len(traps) > 0 {
@@ -229,7 +229,7 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err er
 	}
 	at := symbols.Site{
 		Addr: b.module.Addr(v), Module: b.module, Vaddr: v, Func: b.Func, Offset: uint64(v - b.Func.Start),
-		Name: symbols.OffsetName(b.Func.Symbol.Name, uint64(v-b.Func.Start)),
+		Named: symbols.OffsetName(b.Func.Symbol.Name, uint64(v-b.Func.Start)),
 	}
 	place, err := tg.proveStart(at)
 	if err != nil {

@@ -19,7 +19,7 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 			continue
 		}
 		one := func(in detour.Instance, entry []byte) {
-			c := results.OpenCall{TID: p.feed.Numbers.Outside(in.TID), Func: p.fn, Event: p.Ev.Group + "/" + p.Ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
+			c := results.OpenCall{TID: p.feed.Numbers.Outside(in.TID), Func: p.funcName(), Event: p.Ev.Group + "/" + p.Ev.Name, Slot: symbols.Addr(in.Slot), Return: symbols.Addr(in.Real)}
 			if p.GoABI {
 				c.G, _ = detour.GoCall(in.Slot)
 				c.TID, c.Slot = 0, 0
@@ -49,7 +49,7 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 		}
 	}
 	for in := range tg.calls.All {
-		c := results.OpenCall{TID: in.TID, G: in.Key.G, Func: in.Probe.fn, Event: in.Probe.Ev.Group + "/" + in.Probe.Ev.Name, Entry: in.Time, Slot: in.Slot, Return: in.Return}
+		c := results.OpenCall{TID: in.TID, G: in.Key.G, Func: in.Probe.funcName(), Event: in.Probe.Ev.Group + "/" + in.Probe.Ev.Name, Entry: in.Time, Slot: in.Slot, Return: in.Return}
 		if c.G != 0 {
 			c.TID, c.Slot = 0, 0
 		}

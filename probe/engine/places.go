@@ -6,17 +6,73 @@ import (
 
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
+	"kprobe/symbols"
 )
 
-// spot is a place by its name, which is the same in every process.
-type spot struct{ name, module string }
+// spot is a place by what gives its name, which is the same in every process.
+type spot struct {
+	symbol string // of the function; with off it gives the name, unless that is known
+	off    uint64
+	named  string
+	module string
+}
+
+// spotName is the name that results have. Several spots may have the same.
+type spotName struct{ place, module string }
 
 func (p *Placed) spot() spot {
-	at := spot{name: p.Where.Name}
-	if m := p.Where.Module; m != nil && !m.Main {
-		at.module = m.Name
+	at := spot{p.Where.Func.Symbol.Name, p.Where.Offset, p.Where.Named, p.otherModule()}
+	if at.symbol == "" {
+		at.named = p.Where.Name() // its address
 	}
 	return at
+}
+
+// otherModule is the name of the place's module; "" for the main program.
+func (p *Placed) otherModule() string {
+	if m := p.Where.Module; m != nil && !m.Main {
+		return m.Name
+	}
+	return ""
+}
+
+// shown makes the spot's name, as symbols.Site.Name does.
+func (s spot) shown() spotName {
+	w := symbols.Site{Named: s.named, Offset: s.off}
+	w.Func.Symbol.Name = s.symbol
+	return spotName{w.Name(), s.module}
+}
+
+// shown is the place's name. It is made when it is first asked for, and kept: names of thousands of places
+// are asked for every second, or never.
+func (p *Placed) shown() spotName {
+	name := p.Where.Named
+	switch {
+	case name != "":
+	case p.Where.Func.Symbol.Name == "":
+		name = p.Where.Name()
+	default:
+		name = symbols.OffsetName(p.funcName(), p.Where.Offset)
+	}
+	return spotName{name, p.otherModule()}
+}
+
+// funcName is the readable name of the function, kept like the place's. Any goroutine may call it.
+func (p *Placed) funcName() string {
+	if name := p.fn.Load(); name != nil {
+		return *name
+	}
+	name := p.Where.FuncName()
+	p.fn.Store(&name)
+	return name
+}
+
+// returnsFrom is the readable name of a return probe's function; "" for other probes.
+func (p *Placed) returnsFrom() string {
+	if !p.Ev.Return {
+		return ""
+	}
+	return p.funcName()
 }
 
 // spotCounts are counters by place. Most events have few places, and a session may have had many
@@ -71,16 +127,17 @@ func (s *spotCounts) all(yield func(spot, ring.Counts) bool) {
 // byPlace is stats for each place, sorted by name. Hits that came after the sink had ended, or that it
 // lost, are only known for the whole event, so they are counted here.
 func (e *Event) byPlace() []results.Stats {
-	counts := map[spot]ring.Counts{}
-	live := map[spot]*results.Stats{}
+	counts := map[spotName]ring.Counts{}
+	live := map[spotName]*results.Stats{}
 	for b := e; b != nil; {
 		b.mu.Lock()
-		for at, c := range b.pastAt.all {
+		for past, c := range b.pastAt.all {
+			at := past.shown()
 			c.Add(counts[at])
 			counts[at] = c
 		}
 		for _, p := range b.probes {
-			at := p.spot()
+			at := p.shown()
 			c := p.feed.counters.Probe(p.Id)
 			c.Add(counts[at])
 			counts[at] = c
@@ -108,7 +165,7 @@ func (e *Event) byPlace() []results.Stats {
 		if l := live[at]; l != nil {
 			st = *l
 		}
-		st.Event, st.Place, st.Module = &e.Event, at.name, at.module
+		st.Event, st.Place, st.Module = &e.Event, at.place, at.module
 		c.Recorded = c.Hits - min(c.Hits, c.Filtered+c.Lost+c.Limited)
 		AddCounts(&st, c)
 		out = append(out, st)

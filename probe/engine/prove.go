@@ -34,9 +34,9 @@ func (tg *Target) isOwn(a symbols.Addr) bool { return tg.Area != nil && tg.Area.
 func (tg *Target) untouched(w symbols.Site, code []byte, in insn.Inst) error {
 	switch err := tg.pristine(w.Addr, code[:in.Len]); {
 	case errors.Is(err, unix.EFAULT) || errors.Is(err, unix.EIO): // the file is unmapped, maybe for a moment
-		return fmt.Errorf("%s can't be probed: %w", w.Name, err)
+		return fmt.Errorf("%s can't be probed: %w", w.Name(), err)
 	case err != nil:
-		return &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: err.Error()}
+		return &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: err.Error()}
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (s *Engine) DisablePlaces(pick func(place, module string) bool) int {
 		list := slices.Clone(e.probes)
 		e.mu.Unlock()
 		for _, p := range list {
-			if at := p.spot(); pick(at.name, at.module) {
+			if at := p.shown(); pick(at.place, at.module) {
 				p.feed.turn(p, false)
 				n++
 			}

@@ -85,9 +85,9 @@ func (tg *Target) placeOf(a symbols.Addr) (symbols.Site, error) {
 	if m == nil || m.File == nil {
 		return symbols.Site{}, errNoFile
 	}
-	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a), Name: a.String()}
+	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a)}
 	if name, off, _, _, ok := tg.Space.Symbolize(a); ok {
-		w.Name = symbols.Place{Symbol: name, Offset: int64(off)}.String()
+		w.Named = symbols.Place{Symbol: name, Offset: int64(off)}.String()
 		w.Func.Symbol.Name = name
 	}
 	return w, nil

@@ -54,7 +54,7 @@ func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 		}
 		if p.watch = watched; err != nil {
 			p.watch = unwatchable
-			tg.Engine.Logf("%s: breakpoints are at the places that it returns to, not at its returns: %v", p.Where.Name, err)
+			tg.Engine.Logf("%s: breakpoints are at the places that it returns to, not at its returns: %v", p.Where.Name(), err)
 		}
 	}
 	return p.watch == watched
@@ -65,7 +65,7 @@ func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 func (tg *Target) armWays(ctx context.Context, list []own) error {
 	for _, x := range list {
 		if tg.Patches.Covering(x.Site.Addr, int(x.Inst.Len)) != nil {
-			return fmt.Errorf("at %s there is a jump", x.Site.Name)
+			return fmt.Errorf("at %s there is a jump", x.Site.Name())
 		}
 	}
 	var fresh []own

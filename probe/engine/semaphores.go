@@ -61,7 +61,7 @@ func (tg *Target) syncSemaphores(ctx context.Context) {
 		return
 	}
 	failed := func(at symbols.Addr, err error) {
-		tg.Engine.Warnf("%s: the program may skip it, as its semaphore at %v could not be raised: %v", want[at].Where.Name, at, err)
+		tg.Engine.Warnf("%s: the program may skip it, as its semaphore at %v could not be raised: %v", want[at].Where.Name(), at, err)
 	}
 	err := s.Prepare(len(up), semaphore.Layer{Proc: tg.Proc, File: tg.Area.File, Map: tg.Area.MapData(ctx)})
 	if err == nil {

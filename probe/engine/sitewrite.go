@@ -66,9 +66,9 @@ func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
 	}
 	if err := tg.Proc.WriteMemory(m.Code, slot); err != nil {
 		tg.Area.Code.GiveBack(slot)
-		return nil, fmt.Errorf("write the copy of %s: %w", w.Name, err)
+		return nil, fmt.Errorf("write the copy of %s: %w", w.Name(), err)
 	}
-	st := &Site{Addr: w.Addr, name: w.Name, code: code, Length: int(wt.Inst.Len), moved: m, slot: slot, entry: -1}
+	st := &Site{Addr: w.Addr, name: w.Name(), code: code, Length: int(wt.Inst.Len), moved: m, slot: slot, entry: -1}
 	tg.Sites[w.Addr] = st
 	tg.BySlot[slot] = st
 	return st, nil

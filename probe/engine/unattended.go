@@ -131,7 +131,7 @@ func (tg *Target) probeKeepsTracer(p *Placed) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s at %s: %s", p.Ev.Name, p.Where.Name, why)
+	return fmt.Sprintf("%s at %s: %s", p.Ev.Name, p.Where.Name(), why)
 }
 
 // tryLetGo lets go of the process if nothing needs a tracer.

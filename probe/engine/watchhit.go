@@ -134,7 +134,7 @@ func (s *Engine) hitWatch(tg *Target, p *Placed, own symbols.Addr) {
 	}
 	if !did.Known && !w.said {
 		w.said = true
-		s.Warnf("%s/%s: which instruction accessed %s is not known at %v: the one behind it is shown there", p.Ev.Group, p.Ev.Name, p.Where.Name, behind)
+		s.Warnf("%s/%s: which instruction accessed %s is not known at %v: the one behind it is shown there", p.Ev.Group, p.Ev.Name, p.Where.Name(), behind)
 	}
 	s.ctx.Watched.Addr = uint64(w.at)
 	s.ctx.Watched.Old, s.ctx.Watched.HasOld = w.last, w.known

@@ -42,6 +42,7 @@ type Finder struct {
 	leaving func(symbols.Site) (*assess.Function, error)
 	proven  map[uint64]*assess.Place
 	ends    map[symbols.Addr][]jumpEnd // by where direct jumps lead
+	parts   []part                     // room for those of the function that Of looks at
 }
 
 // New makes a finder. rule says whether an instruction can be probed; leaving gives the
@@ -84,7 +85,9 @@ func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err erro
 		at.Addr = symbols.Addr(x.Addr)
 		at.Offset = x.Addr - uint64(fn.Start)
 		at.Vaddr = fn.Fn.Start + symbols.Vaddr(at.Offset)
-		at.Name = fmt.Sprintf("%s+%#x", w.Name, at.Offset)
+		if w.Named != "" {
+			at.Named = symbols.OffsetName(w.Named, at.Offset)
+		}
 		found, err := f.rule.Instruction(at)
 		if err != nil {
 			return nil, err
@@ -92,7 +95,7 @@ func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err erro
 		list = append(list, Exit{Place: &found, Jumps: x.Kind != insn.ExitRet, Conditional: x.Kind == insn.ExitCondTail})
 	}
 	if len(list) == 0 {
-		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name, Rule: "the function never returns"}
+		return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: "the function never returns"}
 	}
 	return list, nil
 }
@@ -156,7 +159,11 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{Function: fn, site: w, own: true}}
+	parts := append(f.parts[:0], part{Function: fn, site: w, own: true})
+	defer func() {
+		clear(parts)
+		f.parts = parts
+	}()
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
 		for _, x := range from.Leaving().Exits {
@@ -232,7 +239,7 @@ func (f *Finder) prove(from part, addr uint64) (*assess.Place, error) {
 // add adds a return instruction.
 func (l *Exits) add(f *Finder, from part, x insn.Exit) error {
 	if x.Indirect {
-		return fmt.Errorf("%s is a far return", from.at(x.Addr).Name)
+		return fmt.Errorf("%s is a far return", from.at(x.Addr).Name())
 	}
 	at, err := f.prove(from, x.Addr)
 	if err != nil {
@@ -256,9 +263,9 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		}
 		switch {
 		case conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80:
-			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name)
+			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name())
 		case way == detour.PassesOn && x.Kind == insn.ExitFall && at.Inst.Flags.Any(insn.RelBranch|insn.WritesSP):
-			return fmt.Errorf("behind %s it runs on to %s", at.Site.Name, to.site.Name)
+			return fmt.Errorf("behind %s it runs on to %s", at.Site.Name(), to.site.Name())
 		}
 		l.List = append(l.List, Exit{Place: at, Passing: way, Conditional: conditional})
 		return nil
@@ -273,7 +280,7 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 	}
 	switch {
 	case to.to != to.Start && to.to < entry:
-		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name)
+		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name())
 	case to.to > entry: // not by the code at its entry
 	case !slices.ContainsFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }):
 		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
@@ -284,7 +291,7 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		return nil
 	}
 	if to.Leaving().StartsOver {
-		return fmt.Errorf("%s jumps to its own entry", to.site.Name)
+		return fmt.Errorf("%s jumps to its own entry", to.site.Name())
 	}
 	return add(to.part, uint64(to.Start), detour.Arrives, false)
 }
@@ -305,7 +312,7 @@ func (l *Exits) opens(f *Finder, from part, x insn.Exit, err error) bool {
 		return false
 	}
 	if l.Open == "" {
-		l.Open = fmt.Sprintf("at %s it jumps %v", at.Site.Name, err)
+		l.Open = fmt.Sprintf("at %s it jumps %v", at.Site.Name(), err)
 	}
 	l.List = append(l.List, Exit{Place: at, Passing: detour.PassesOn, Open: to})
 	l.Plain = false

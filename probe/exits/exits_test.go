@@ -142,15 +142,15 @@ func TestExitsBehindJumps(t *testing.T) {
 			switch x.Passing {
 			case detour.PassesOn:
 				if inside(x) && !jumps[x.Site.Addr] {
-					t.Errorf("a call passes on at %v, where no jump is", x.Site.Name)
+					t.Errorf("a call passes on at %v, where no jump is", x.Site.Name())
 				}
 			case detour.Arrives:
 				if inside(x) || x.Site.Vaddr != x.Site.Func.Start {
-					t.Errorf("a call arrives at %v", x.Site.Name)
+					t.Errorf("a call arrives at %v", x.Site.Name())
 				}
 			case detour.NotPassing:
 				if x.Inst.Len == 0 || len(x.Code) < int(x.Inst.Len) {
-					t.Errorf("a return at %v is no instruction", x.Site.Name)
+					t.Errorf("a return at %v is no instruction", x.Site.Name())
 				}
 			}
 		}
@@ -167,7 +167,7 @@ func TestExitsBehindJumps(t *testing.T) {
 	}
 	for _, x := range out {
 		if x.Jumps != jumps[x.Site.Addr] {
-			t.Errorf("%v leads to another function: %v, want %v", x.Site.Name, x.Jumps, jumps[x.Site.Addr])
+			t.Errorf("%v leads to another function: %v, want %v", x.Site.Name(), x.Jumps, jumps[x.Site.Addr])
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (p *part) at(addr uint64) symbols.Site {
 	w := p.site
 	w.Addr, w.Offset, w.Func = symbols.Addr(addr), off, p.Fn
 	w.Vaddr = p.Fn.Start + symbols.Vaddr(off)
-	w.Name = fmt.Sprintf("%s+%#x", p.Fn.Symbol.Name, off)
+	w.Named = ""
 	return w
 }
 
@@ -192,7 +192,7 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 	case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
 		return nil, &foreignError{m.Name}
 	}
-	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn, Name: fn.Symbol.Name}
+	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn}
 	if next, pointer, stub, err := f.behindStub(w); err != nil {
 		return nil, err
 	} else if stub && !stubs {

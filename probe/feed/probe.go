@@ -38,9 +38,15 @@ type Counts struct {
 	Dropped  atomic.Uint64 // read from a ring after the sink had ended
 }
 
+// Keepable reports whether the records of a probe can be kept as they are. delivered says that a function takes its
+// hits, watches that it watches memory.
+func Keepable(program *fetch.Program, delivered, watches bool) bool {
+	return !delivered && !watches && program.Standalone()
+}
+
 // NewProbe completes a Probe: it sets Kept if the probe's records may be kept.
 func NewProbe(p Probe) *Probe {
-	if p.Deliver == nil && !p.Watches && p.Program.Standalone() {
+	if Keepable(p.Program, p.Deliver != nil, p.Watches) {
 		p.Kept = &results.KeptProbe{Event: p.Event, Program: p.Program, Addr: p.Addr, Func: p.Func, Times: p.Times}
 	}
 	return &p

@@ -108,17 +108,18 @@ func NewReader(from Source) (*Reader, error) {
 	return t, err
 }
 
-// Added notes a probe that has got a number. Any goroutine may call it.
-func (t *Reader) Added(p *Probe) {
-	if p.Kept == nil {
+// Added notes a probe that has got a number. kept says that its records can be kept (Keepable). Any goroutine may
+// call it.
+func (t *Reader) Added(kept bool) {
+	if !kept {
 		t.unkept.Add(1)
 	}
 	t.generation.Add(1)
 }
 
-// Removed notes a probe whose number was released.
-func (t *Reader) Removed(p *Probe) {
-	if p.Kept == nil {
+// Removed notes a probe whose number was released, as Added.
+func (t *Reader) Removed(kept bool) {
+	if !kept {
 		t.unkept.Add(-1)
 	}
 }

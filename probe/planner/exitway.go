@@ -138,7 +138,7 @@ const (
 // addExits adds the exits of a batch's return probes to the functions' requests. A probe with an exit
 // that can't be a jump doesn't use exits. The requests that become breakpoints then are added to rest.
 func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, rest []Request) []Request {
-	sharing, trapped := map[symbols.Addr]*sharers{}, o.trapped(rest)
+	sharing, trapped := map[symbols.Addr]sharers{}, o.trapped(rest)
 	failed := map[*Probe]bool{}
 	for _, w := range ws {
 		if w.Kind != Return || o.course(w.P).ByExits == nil {
@@ -155,19 +155,16 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 		}
 		for _, e := range x.Exits {
 			if o.occupied(e.Site.Addr) || trapped[e.Site.Addr] {
-				failed[w.P], o.course(w.P).Why = true, "a breakpoint is at one of its exits, "+e.Site.Name
+				failed[w.P], o.course(w.P).Why = true, "a breakpoint is at one of its exits, "+e.Site.Name()
 			} else if !sharing[e.Site.Addr].fits(x, e) {
-				failed[w.P], o.course(w.P).Why = true, "too many functions return by "+e.Site.Name
+				failed[w.P], o.course(w.P).Why = true, "too many functions return by "+e.Site.Name()
 			}
 		}
 		if failed[w.P] {
 			continue
 		}
 		for _, e := range x.Exits {
-			if sharing[e.Site.Addr] == nil {
-				sharing[e.Site.Addr] = &sharers{}
-			}
-			sharing[e.Site.Addr].add(x, e)
+			sharing[e.Site.Addr] = sharing[e.Site.Addr].with(x, e)
 			// If a function is missing here, the probe lacks a patch, and allOrNone gives it up.
 			if g, err := o.ground.Code.Leaving(e.Site); err == nil {
 				groups[g] = append(groups[g], e)
@@ -183,27 +180,31 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 
 // sharers says whose calls one return looks for.
 type sharers struct {
-	tables []uint64 // addresses of tables
+	table  uint64   // address of the first table; 0: there is none
+	others []uint64 // addresses of more tables: few returns have them
 	owners int      // number of probes of common tables that it must distinguish
 }
 
-func (s *sharers) fits(x *ExitWay, e Request) bool {
-	switch {
-	case s == nil:
-		return true
-	case x.tells(e) && s.owners >= maxOwners:
+func (s sharers) fits(x *ExitWay, e Request) bool {
+	if x.tells(e) && s.owners >= maxOwners {
 		return false
 	}
-	return len(s.tables) < maxShared || slices.Contains(s.tables, x.Calls.Addr)
+	return len(s.others) < maxShared-1 || s.has(x.Calls.Addr)
 }
 
-func (s *sharers) add(x *ExitWay, e Request) {
-	if !slices.Contains(s.tables, x.Calls.Addr) {
-		s.tables = append(s.tables, x.Calls.Addr)
+func (s sharers) has(table uint64) bool { return s.table == table || slices.Contains(s.others, table) }
+
+func (s sharers) with(x *ExitWay, e Request) sharers {
+	switch at := x.Calls.Addr; {
+	case s.table == 0:
+		s.table = at
+	case !s.has(at):
+		s.others = append(s.others, at)
 	}
 	if x.tells(e) {
 		s.owners++
 	}
+	return s
 }
 
 // tells reports whether a return must distinguish the probe's calls from others in the common table.

@@ -118,10 +118,12 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 	}
 	byAddr := map[uint64][]Request{}
 	var sites []plan.Site
-	for _, w := range ws {
+	for i, w := range ws {
 		a := uint64(w.Site.Addr)
 		if byAddr[a] == nil {
 			sites = append(sites, plan.Site{Addr: a})
+			byAddr[a] = ws[i : i+1 : i+1] // nearly all addresses have one
+			continue
 		}
 		byAddr[a] = append(byAddr[a], w)
 	}

@@ -41,7 +41,7 @@ func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Functio
 			}
 			if failed[w.P] = true; w.Kind == Exit && !said[w.P] {
 				said[w.P] = true
-				c.Why = fmt.Sprintf("%s can't be a jump: %s", w.Site.Name, c.Why)
+				c.Why = fmt.Sprintf("%s can't be a jump: %s", w.Site.Name(), c.Why)
 			}
 		}
 	}

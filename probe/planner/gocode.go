@@ -13,9 +13,11 @@ func (o *planner) goStack(f *assess.Function, w Request) (gocode.Stack, string) 
 	return f.GoCode(o.ground.Golang.Of(w.Site.Module.File)).Stack(uint64(w.Site.Addr - f.Start))
 }
 
-// goParams are the parameters of a request's detour. In Go code they contain how the detour gets its stack.
-func (o *planner) goParams(w Request) detour.Params {
-	p := o.params
+// goParams are the parameters of a request's detour. In Go code they contain how the detour gets its stack. They hold
+// until the next call.
+func (o *planner) goParams(w Request) *detour.Params {
+	p := &o.staged
+	*p = o.params
 	switch w.Stack.Room {
 	case gocode.Look:
 		p.NoRedZone = !w.Stack.RedZone
@@ -66,10 +68,10 @@ func (o *planner) followGo(w Request) (*ExitWay, string) {
 	for i := range list {
 		e := &list[i]
 		if e.Conditional {
-			return nil, "whether it leaves the function at " + e.Site.Name + " depends on flags"
+			return nil, "whether it leaves the function at " + e.Site.Name() + " depends on flags"
 		}
 		if e.Stack, _ = o.goStack(f, *e); e.Stack.Room != gocode.Checked {
-			return nil, "there may be no room for a detour at " + e.Site.Name
+			return nil, "there may be no room for a detour at " + e.Site.Name()
 		}
 	}
 	return &ExitWay{Probe: w.P, Exits: list}, ""

@@ -39,7 +39,7 @@ func (b *Plan) Lines() (out []string) {
 		if c := b.Courses[w.P]; c != nil {
 			why = c.Why
 		}
-		out = append(out, fmt.Sprintf("breakpoint at %s: %d/%d, %s", w.Site.Name, w.P.Id, w.Kind, why))
+		out = append(out, fmt.Sprintf("breakpoint at %s: %d/%d, %s", w.Site.Name(), w.P.Id, w.Kind, why))
 	}
 	slices.Sort(out[len(out)-len(b.Traps):])
 	return append(out, fmt.Sprint(b.Memory))

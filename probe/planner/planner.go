@@ -28,6 +28,7 @@ type planner struct {
 	ground   *Ground
 	own      []symbols.Addr // addresses of new breakpoints of kprobe's own
 	params   detour.Params  // of detours
+	staged   detour.Params  // those of the stage that is built (goParams)
 	courses  map[*Probe]*Course
 	space    *plan.Space  // free room for detours
 	wanted   []plan.Range // the bytes of the batch's places, in order of address

@@ -118,7 +118,7 @@ func TestPlanOfFile(t *testing.T) {
 		}
 		for _, w := range ws {
 			if w.P.Course != (Course{}) || w.P.Facts != counted {
-				t.Fatalf("the plan has changed the probe at %s", w.Site.Name)
+				t.Fatalf("the plan has changed the probe at %s", w.Site.Name())
 			}
 		}
 		if got := b.Lines(); first == nil {

@@ -177,9 +177,9 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 	var d *detour.Detour
 	var err error
 	if ws[0].Kind == LoneExit {
-		d, err = detour.BuildExit(uint64(st.Base), &params, o.probesOf(ws), nil, tail)
+		d, err = detour.BuildExit(uint64(st.Base), params, o.probesOf(ws), nil, tail)
 	} else {
-		d, err = detour.Build(uint64(st.Base), &params, o.probesOf(ws), tail)
+		d, err = detour.Build(uint64(st.Base), params, o.probesOf(ws), tail)
 	}
 	if err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	params.Sketch = st.sketch
 	calls := x.Calls
 	calls.Joined = last.Joins
-	d, err := detour.BuildEnter(uint64(st.Base), &params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
+	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err
 	}
@@ -317,20 +317,20 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	var err error
 	switch {
 	case w.Alone:
-		d, err = detour.BuildExit(uint64(st.Base), &params, o.probesOf(ws), nil, tail)
+		d, err = detour.BuildExit(uint64(st.Base), params, o.probesOf(ws), nil, tail)
 	case w.Open != nil:
-		d, err = detour.BuildOnward(uint64(st.Base), &params, x.Calls, w.Open, x.PassesTo(ws), tail)
+		d, err = detour.BuildOnward(uint64(st.Base), params, x.Calls, w.Open, x.PassesTo(ws), tail)
 	case w.Notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w Request) bool { return !w.Notes })
 		calls := x.Calls
 		calls.Joined = len(noting) < len(ws) // other functions' calls come to this jump, too
-		d, err = detour.BuildJump(uint64(st.Base), &params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)
+		d, err = detour.BuildJump(uint64(st.Base), params, o.probesOf(noting), calls, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)
 	case w.Passing != detour.NotPassing:
-		d, err = detour.BuildPassing(uint64(st.Base), &params, x.Calls, w.Passing, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)
+		d, err = detour.BuildPassing(uint64(st.Base), params, x.Calls, w.Passing, asm.Cond(w.Inst.Opcode&15), !w.Conditional, tail)
 	case x.Calls.Common:
-		d, err = detour.BuildLeaves(uint64(st.Base), &params, o.probesOf(ws), x.Calls, w.Pop, tail)
+		d, err = detour.BuildLeaves(uint64(st.Base), params, o.probesOf(ws), x.Calls, w.Pop, tail)
 	default:
-		d, err = detour.BuildLeave(uint64(st.Base), &params, o.probesOf(ws)[0], x.Calls, w.Pop, tail)
+		d, err = detour.BuildLeave(uint64(st.Base), params, o.probesOf(ws)[0], x.Calls, w.Pop, tail)
 	}
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func TestOnlyJumpedTo(t *testing.T) {
 			if f.Symbol.Kind != symbols.KindFunc || !m.File.Certain(f.Start) {
 				continue
 			}
-			w := symbols.Site{Addr: m.Addr(f.Start), Module: m, Vaddr: f.Start, Func: f, Name: f.Symbol.Name}
+			w := symbols.Site{Addr: m.Addr(f.Start), Module: m, Vaddr: f.Start, Func: f, Named: f.Symbol.Name}
 			called := m.File.Called(f.Start) && !onlyJumpedTo(w, func() (*insn.Function, error) {
 				_, sweep, err := Decode(m.File, f, w.Addr)
 				return sweep, err
@@ -45,12 +45,12 @@ func TestOnlyJumpedTo(t *testing.T) {
 			case piece:
 				pieces++
 				if called {
-					missed = append(missed, w.Name)
+					missed = append(missed, w.Name())
 				}
 			case m.File.Called(f.Start):
 				functions++
 				if !called {
-					taken = append(taken, w.Name)
+					taken = append(taken, w.Name())
 				}
 			}
 		}

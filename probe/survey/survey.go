@@ -79,13 +79,13 @@ func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
 		return nil, in, refuse(w, "no known instruction is there (%v)", err)
 	}
 	if Shared(w.Module, w.Addr, int(in.Len)) {
-		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: SharedRule, Many: SharedRule}
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name(), Rule: SharedRule, Many: SharedRule}
 	}
 	if name := w.Func.Symbol.Name; name == "__restore_rt" || name == "__restore" || IsRestorer(code) {
 		return nil, in, refuse(w, RestorerRule)
 	}
 	if why := inSequence(w, int(in.Len)); why != "" {
-		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name, Rule: why, Many: SequenceRule}
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name(), Rule: why, Many: SequenceRule}
 	}
 	return code, in, nil
 }
@@ -110,7 +110,7 @@ func Boundary(w symbols.Site, sweep *insn.Function) error {
 	}
 	at := func(a uint64) string { return fmt.Sprintf("%s+%#x", base, a-uint64(start)) }
 	before, after := sweep.Around(uint64(w.Addr))
-	return &BoundaryError{Addr: w.Addr, Place: w.Name, Before: at(before), After: at(after)}
+	return &BoundaryError{Addr: w.Addr, Place: w.Name(), Before: at(before), After: at(after)}
 }
 
 // Copy finds how the instruction of a proved place, of which code are the bytes,
@@ -137,5 +137,5 @@ var restorer = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 func IsRestorer(code []byte) bool { return bytes.HasPrefix(code, restorer) }
 
 func refuse(w symbols.Site, rule string, args ...any) error {
-	return &RefusedError{Addr: w.Addr, Place: w.Name, Rule: fmt.Sprintf(rule, args...)}
+	return &RefusedError{Addr: w.Addr, Place: w.Name(), Rule: fmt.Sprintf(rule, args...)}
 }

@@ -37,7 +37,7 @@ func site(t *testing.T, m *symbols.Module, name string, off, slide uint64) symbo
 	if fn.Start != syms[0].Vaddr {
 		fn = symbols.Func{Start: syms[0].Vaddr, Symbol: syms[0]}
 	}
-	return symbols.Site{Addr: symbols.Addr(uint64(v) + slide), Module: m, Vaddr: v, Func: fn, Offset: off, Name: name}
+	return symbols.Site{Addr: symbols.Addr(uint64(v) + slide), Module: m, Vaddr: v, Func: fn, Offset: off, Named: name}
 }
 
 func decode(w symbols.Site) func() (*insn.Function, error) {

@@ -63,9 +63,9 @@ func variablesAt(space *symbols.Space, site *symbols.Site, atReturn bool) (*outp
 		}
 		list = append(list, scope.DescribeResults()...)
 	}
-	v := &output.Variables{Place: site.Name, Addr: site.Addr, List: list}
+	v := &output.Variables{Place: site.Name(), Addr: site.Addr, List: list}
 	if site.Inlined != "" {
-		v.Place = site.Inlined + " inlined at " + site.Name
+		v.Place = site.Inlined + " inlined at " + site.Name()
 	}
 	if site.Module != nil {
 		v.Module = site.Module.Name
