@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unique"
 
 	"kprobe/probe/insn"
 )
@@ -42,6 +43,9 @@ func (t *try) fail(format string, args ...any) *Patch {
 	return nil
 }
 
+// reasons is all of why. It is often the same for thousands of patches, so these share it.
+func (t *try) reasons() string { return unique.Make(strings.Join(t.why, "; ")).Value() }
+
 // best tries the tactics in order and takes the first that works.
 func (t *try) best() *Patch {
 	rungs := []func() *Patch{t.single, t.window, t.pun, t.tail, t.back, t.short, t.evict, t.chain, t.bypass}
@@ -56,7 +60,7 @@ func (t *try) best() *Patch {
 	for _, rung := range rungs {
 		if p := rung(); p != nil {
 			if p.Tactic > Single {
-				p.Why = strings.Join(t.why, "; ")
+				p.Why = t.reasons()
 			}
 			return p
 		}
@@ -64,7 +68,7 @@ func (t *try) best() *Patch {
 	i := t.f.insts[t.k]
 	p := t.patch(Breakpoint, i.end(), 1)
 	p.Writes = []Write{{p.At, []byte{0xcc}}}
-	p.Why = strings.Join(t.why, "; ")
+	p.Why = t.reasons()
 	return p
 }
 
