@@ -14,45 +14,71 @@ import (
 // a little ahead of it. Behind the planner the decoded code is released: that of all functions of a
 // large program would take more memory than everything else.
 
-// aheadOf is how many pieces of work are started before their results are needed.
-const aheadOf = 64
+// aheadOf is how many pieces of work are started before their results are needed. To hand one over takes longer
+// than a small function's decoding, so a worker takes up to runOf at once.
+const (
+	aheadOf = 64
+	runOf   = 16
+)
 
 // LetGoFrom is the number of places from which on decoded functions are released.
 const LetGoFrom = 4096
 
 // ahead calls work for 0 to n-1 on all CPUs. next returns the results in order, and may be called at
-// most n times. The caller must call stop, which waits for the goroutines.
+// most n times. The caller must call stop, which waits for the goroutines. Work that has not begun then is left out.
 func ahead[T any](n int, work func(i int) T) (next func() T, stop func()) {
-	type piece struct {
-		i    int
-		done chan T
+	type run struct {
+		from, to int
+		done     chan []T
 	}
-	jobs, inOrder, over := make(chan piece), make(chan chan T, aheadOf), make(chan struct{})
+	workers := runtime.GOMAXPROCS(0)
+	size := max(1, min(runOf, n/(4*workers))) // so that each worker has some
+	jobs, inOrder, over := make(chan run), make(chan chan []T, aheadOf/size), make(chan struct{})
+	isOver := func() bool {
+		select {
+		case <-over:
+			return true
+		default:
+			return false
+		}
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(jobs)
-		for i := range n {
-			p := piece{i, make(chan T, 1)}
+		for i := 0; i < n; i += size {
+			r := run{i, min(i+size, n), make(chan []T, 1)}
 			select {
-			case inOrder <- p.done:
+			case inOrder <- r.done:
 			case <-over:
 				return
 			}
 			select {
-			case jobs <- p:
+			case jobs <- r:
 			case <-over:
 				return
 			}
 		}
 	})
-	for range min(runtime.GOMAXPROCS(0), n) {
+	for range min(workers, n) {
 		wg.Go(func() {
-			for p := range jobs {
-				p.done <- work(p.i)
+			for r := range jobs {
+				out := make([]T, 0, r.to-r.from)
+				for i := r.from; i < r.to && !isOver(); i++ {
+					out = append(out, work(i))
+				}
+				r.done <- out
 			}
 		})
 	}
-	return func() T { return <-<-inOrder }, func() { close(over); wg.Wait() }
+	var got []T
+	return func() (first T) {
+		if len(got) == 0 {
+			got = <-<-inOrder
+		}
+		first, got[0] = got[0], first // what was taken isn't held any longer
+		got = got[1:]
+		return first
+	}, func() { close(over); wg.Wait() }
 }
 
 // atStart reports whether a place is the start of a function that isn't Go's. There %rsp is the stack

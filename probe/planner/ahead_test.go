@@ -20,6 +20,15 @@ func TestAhead(t *testing.T) {
 		}
 	}
 	stop()
+	for _, n := range []int{1, 2, 7, 8, 9, 129, 255} {
+		next, stop = ahead(n, func(i int) int { return i })
+		for i := range n {
+			if got := next(); got != i {
+				t.Errorf("result %d of %d is %d", i, n, got)
+			}
+		}
+		stop()
+	}
 	_, stop = ahead(0, func(int) int { panic("there is nothing to be done") })
 	stop()
 }
