@@ -189,6 +189,40 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestTimesOfTwo: two files whose moments and rates differ a little, as they do when two commands have left probes, give
+// times that never go back, by the clock of the file that was made first.
+func TestTimesOfTwo(t *testing.T) {
+	a, b := newRecorder(t, sampleBook(t)), newRecorder(t, sampleBook(t))
+	h, l, err := ring.ReadHeader(bytes.NewReader(b.b), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Time, h.Rate = ring.Sample{TSC: tsc0 + 2_000_000, NS: ns0 + 1_000_000 + 700}, h.Rate+h.Rate/10_000
+	copy(b.b, h.Encode(l))
+	for i := range uint64(10) {
+		[]*recorder{a, b}[i%2].put(1, 7, tsc0+400*i, i)
+	}
+	for _, files := range [][]*recorder{{a, b}, {b, a}} {
+		var set Set
+		for _, m := range files {
+			f, err := New(bytes.NewReader(m.b), Options{CPUs: 1, Dead: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, f)
+		}
+		var got seen
+		if err := set.Snapshot(t.Context(), 0, &got); err != nil || len(got) != 10 {
+			t.Fatalf("%q, %v", got, err)
+		}
+		for i, line := range got {
+			if want := fmt.Sprintf("%d prog-7 in 100 %d", ns0+200*i, i); line != want {
+				t.Errorf("%s, want %s", line, want)
+			}
+		}
+	}
+}
+
 // TestForgedFiles: what no recorder is, or whose parts don't fit each other, is an error
 // or has fewer hits.
 func TestForgedFiles(t *testing.T) {

@@ -88,13 +88,19 @@ func (f *Reader) readSwaps() (s ring.Swaps, err error) {
 	}
 }
 
-func (s Set) calibrate() error {
-	for _, f := range s {
-		if err := f.calibrate(); err != nil {
-			return err
+// calibrate has all files convert time stamps alike, so that an order of time stamps is one of times: they are of one
+// process, and of one clock. The file that was made first has known it for longest.
+func (s Set) calibrate() (err error) {
+	for _, f := range slices.SortedFunc(slices.Values(s), func(a, b *Reader) int { return cmp.Compare(a.Header.Time.TSC, b.Header.Time.TSC) }) {
+		if err = f.calibrate(); err != nil {
+			continue
 		}
+		for _, other := range s {
+			other.cal = f.cal
+		}
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Live gives a sink what the rings hold now, in order of time, of what came behind the
