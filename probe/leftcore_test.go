@@ -59,6 +59,13 @@ func TestLeftSecondKept(t *testing.T) {
 						t.Errorf("%s: the kept files are %q", when, held.Kept)
 					}
 				}
+				if held.Dump {
+					// The last moment of a dump is its last hit's, though the process runs on.
+					last := 0
+					if err := r.Live(t.Context(), 1, sinkOf(func(*Hit) error { last++; return nil })); err != nil || last == 0 {
+						t.Errorf("%s: %d hits of its last nanosecond, %v", when, last, err)
+					}
+				}
 				_, live, _ := snapshotsBy(t, r)
 				got := map[string]int{}
 				for _, line := range live {

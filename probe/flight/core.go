@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"kprobe/probe/ring"
 )
@@ -19,14 +20,18 @@ const (
 	typeCore   = 4
 	machineX86 = 62
 	segLoad    = 1
+	mayWrite   = 2
 	mostSegs   = 0xffff // more say so elsewhere
 	mostPhdrs  = 1 << 20
 )
 
-// coreSegment is a segment of a core dump that lies within it.
+// coreSegment is a segment of a core dump.
 type coreSegment struct {
-	kind        uint32
-	off, length int64
+	kind, flags uint32
+	off, length int64  // in the dump
+	start       uint64 // in memory
+	mapped      uint64 // bytes there
+	cut         bool   // it doesn't lie within the dump, which was cut off
 }
 
 // InCore finds the memory files in a core dump of so many bytes: memory that a process
@@ -36,8 +41,9 @@ func InCore(r io.ReaderAt, size int64) (files []*io.SectionReader, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range segs {
-		if s.kind != segLoad || s.length < ring.PageSize {
+	for i := range segs {
+		s := &segs[i]
+		if s.kind != segLoad || s.cut || s.length < ring.PageSize {
 			continue
 		}
 		var magic [len(ring.Magic)]byte
@@ -46,6 +52,12 @@ func InCore(r io.ReaderAt, size int64) (files []*io.SectionReader, err error) {
 		}
 	}
 	return files, nil
+}
+
+// CutOff reports whether a core dump of so many bytes ends before the memory does that it says it has.
+func CutOff(r io.ReaderAt, size int64) bool {
+	segs, err := segments(r, size)
+	return err == nil && slices.ContainsFunc(segs, func(s coreSegment) bool { return s.kind == segLoad && s.cut })
 }
 
 // segments lists the segments of a core dump.
@@ -73,10 +85,13 @@ func segments(r io.ReaderAt, size int64) (list []coreSegment, err error) {
 	}
 	for ; len(b) > 0; b = b[progHeader:] {
 		off, length := int64(le.Uint64(b[8:])), int64(le.Uint64(b[32:]))
-		if off < 0 || length < 0 || off > size || length > size-off {
+		if off < 0 || length < 0 {
 			continue
 		}
-		list = append(list, coreSegment{le.Uint32(b), off, length})
+		list = append(list, coreSegment{
+			kind: le.Uint32(b), flags: le.Uint32(b[4:]), off: off, length: length, start: le.Uint64(b[16:]), mapped: le.Uint64(b[40:]),
+			cut: off > size || length > size-off,
+		})
 	}
 	return list, nil
 }

@@ -91,32 +91,54 @@ func noted(files ...[3]any) []byte {
 	return append(note, make([]byte, -len(note)&3)...)
 }
 
-// TestFilesInCore lists the files that were mapped from their beginning, and none where the list is not what it says.
+// TestFilesInCore lists the files that were mapped from their beginning, with what the dump has of them, and none where the
+// list is not what it says.
 func TestFilesInCore(t *testing.T) {
 	le := binary.LittleEndian
 	other := append(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 5), 3), 1), "CORE\x00\x00\x00\x00abc\x00"...)
-	list := noted([3]any{"/lib/one", 0x1000, 0}, [3]any{"/lib/one", 0x2000, 1}, [3]any{"/dev/shm/two", 0x5000, 0})
+	const memory = "/memfd:kprobe (deleted)"
+	list := noted([3]any{"/lib/one", 0x1000, 0}, [3]any{"/lib/one", 0x2000, 1}, [3]any{memory, 0x5000, 0}, [3]any{memory, 0x6000, 0},
+		[3]any{"/dev/shm/head", 0x7000, 0}, [3]any{"/dev/shm/none", 0x8000, 0})
 	notes := append(bytes.Clone(other), list...)
+	const size = 8192
 	core := func(notes []byte, length int) []byte {
-		b := coreOf(4096, []segment{{segLoad, 0, 64}, {segNote, 2048, uint64(length)}})
+		segs := []segment{
+			{segLoad, 0, 64}, {segNote, 2048, uint64(length)},
+			{segLoad, 4096, 4096}, {segLoad, 8191, 4096}, {segLoad, 4096, 64}, {segLoad, 4096, 0},
+		}
+		b := coreOf(size, segs)
+		for i := range 4 {
+			p := b[elfHeader+(2+i)*progHeader:]
+			le.PutUint32(p[4:], uint32(mayWrite*(i&1)))
+			le.PutUint64(p[16:], uint64(0x5000+0x1000*i))
+		}
 		copy(b[2048:], notes)
 		return b
 	}
 	b := core(notes, len(notes))
-	want := []CoreFile{{"/lib/one", 0x1000}, {"/dev/shm/two", 0x5000}}
-	if got := FilesInCore(bytes.NewReader(b), 4096); !slices.Equal(got, want) {
+	want := []CoreFile{
+		{Name: "/lib/one", Start: 0x1000, Size: 4096, Write: true}, {Name: memory, Start: 0x5000, Size: 4096, Part: Whole}, {Name: memory, Start: 0x6000, Size: 4096, Part: Cut, Write: true},
+		{Name: "/dev/shm/head", Start: 0x7000, Size: 4096}, {Name: "/dev/shm/none", Start: 0x8000, Size: 4096, Write: true},
+	}
+	if got := FilesInCore(bytes.NewReader(b), size); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	if !want[1].IsMemoryFile() || want[3].IsMemoryFile() {
+		t.Error("other files are memory files")
+	}
+	if !CutOff(bytes.NewReader(b), size) || CutOff(bytes.NewReader(b), size+4095) || CutOff(bytes.NewReader(notes), size) {
+		t.Error("it ends elsewhere")
+	}
 	for n := range len(notes) {
-		if got := FilesInCore(bytes.NewReader(core(notes[:n], n)), 4096); len(got) > 0 {
+		if got := FilesInCore(bytes.NewReader(core(notes[:n], n)), size); len(got) > 0 {
 			t.Errorf("%d bytes of it: %v", n, got)
 		}
 	}
 	head := len(other) + noteHead + 8
-	for n, most := range map[uint64]int{4: 2, 1 << 20: 0, math.MaxUint64: 0} {
+	for n, most := range map[uint64]int{7: 5, 1 << 20: 0, math.MaxUint64: 0} {
 		bad := bytes.Clone(notes)
 		le.PutUint64(bad[head:], n)
-		if got := FilesInCore(bytes.NewReader(core(bad, len(bad))), 4096); len(got) > most {
+		if got := FilesInCore(bytes.NewReader(core(bad, len(bad))), size); len(got) > most {
 			t.Errorf("%d files: %v", n, got)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 
+	"kprobe/probe/ring"
 	"kprobe/symbols"
 )
 
@@ -20,7 +21,23 @@ const (
 type CoreFile struct {
 	Name  string
 	Start symbols.Addr // of the mapping that begins with its first byte
+	Size  uint64       // of that mapping
+	Part  Part
+	Write bool // it could be written to, or has no segment that says so
 }
+
+// Part is what a core dump has of a mapping.
+type Part uint8
+
+// What it may have.
+const (
+	LeftOut Part = iota // not all, by /proc/PID/coredump_filter
+	Cut                 // not all: the dump was cut off
+	Whole
+)
+
+// IsMemoryFile reports whether it is a memory file without a name.
+func (c *CoreFile) IsMemoryFile() bool { return c.Name == "/memfd:"+ring.MemfdName+" (deleted)" }
 
 // FilesInCore lists the files that a core dump of so many bytes says were mapped from their first byte on. The
 // dump's list may be missing or damaged: then there are fewer.
@@ -29,8 +46,9 @@ func FilesInCore(r io.ReaderAt, size int64) (list []CoreFile) {
 	if err != nil {
 		return nil
 	}
-	for _, s := range segs {
-		if s.kind != segNote || s.length > mostNotes {
+	for i := range segs {
+		s := &segs[i]
+		if s.kind != segNote || s.cut || s.length > mostNotes {
 			continue
 		}
 		b := make([]byte, s.length)
@@ -49,7 +67,30 @@ func FilesInCore(r io.ReaderAt, size int64) (list []CoreFile) {
 			b = b[noteHead+name+desc:]
 		}
 	}
+	for i := range list {
+		list[i].look(segs)
+	}
 	return list
+}
+
+// look finds what the segments have of a file.
+func (c *CoreFile) look(segs []coreSegment) {
+	c.Write = true
+	for i := range segs {
+		s := &segs[i]
+		if s.kind != segLoad || s.start != uint64(c.Start) {
+			continue
+		}
+		c.Write = s.flags&mayWrite != 0
+		switch {
+		case uint64(s.length) < c.Size:
+		case s.cut:
+			c.Part = Cut
+		default:
+			c.Part = Whole
+		}
+		return
+	}
 }
 
 func align4(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
@@ -72,7 +113,8 @@ func mappedFiles(b []byte) (list []CoreFile) {
 			break
 		}
 		if names = rest; le.Uint64(numbers[16:]) == 0 {
-			list = append(list, CoreFile{string(name), symbols.Addr(le.Uint64(numbers))})
+			start, end := le.Uint64(numbers), le.Uint64(numbers[8:])
+			list = append(list, CoreFile{Name: string(name), Start: symbols.Addr(start), Size: end - start})
 		}
 	}
 	return list

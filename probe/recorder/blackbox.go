@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -51,9 +49,6 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 		return nil, nil, err
 	}
 	r = &Recorder{mem: f, dump: dump}
-	if dump {
-		r.kept = keptBeside(f, info.Size())
-	}
 	failed := ErrNoRings
 	for _, p := range parts {
 		one, err := openDead(p, !dump)
@@ -65,9 +60,12 @@ func OpenFile(name string) (r *Recorder, missing []string, err error) {
 		}
 		r.set = append(r.set, one)
 	}
+	if dump {
+		r.lacks = lackingIn(f, info.Size(), r.set)
+	}
 	if len(r.set) == 0 {
-		if len(r.kept) > 0 && errors.Is(failed, ErrNoRings) {
-			failed = fmt.Errorf("%w itself; %s has some (--keep)", ErrNoRings, strings.Join(r.kept, ", "))
+		if errors.Is(failed, ErrNoRings) {
+			failed = r.lacks.asError()
 		}
 		return nil, nil, failed
 	}
@@ -93,6 +91,9 @@ func ringsIn(f *os.File, size int64) (parts []*io.SectionReader, dump bool, err 
 	if string(magic[:]) == ring.Magic {
 		return []*io.SectionReader{io.NewSectionReader(f, 0, size)}, false, nil
 	}
+	if tool := packedBy(magic); tool != "" {
+		return nil, false, fmt.Errorf("%w: it is compressed; unpack it first (%s -d)", ErrNoRings, tool)
+	}
 	parts, err = flight.InCore(f, size)
 	if errors.Is(err, flight.ErrNotCore) {
 		return nil, false, ErrNoRings
@@ -100,36 +101,9 @@ func ringsIn(f *os.File, size int64) (parts []*io.SectionReader, dump bool, err 
 	return parts, true, err
 }
 
-// keptBeside names the memory files that a core dump leaves out, because they are files with a name (--keep), and that are
-// here. Their process mapped them where they say.
-func keptBeside(f *os.File, size int64) (names []string) {
-	for _, c := range flight.FilesInCore(f, size) {
-		base, err := untrusted.Within(func() (uint64, error) {
-			var fs unix.Statfs_t
-			if err := unix.Statfs(c.Name, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
-				return 0, ErrNoRings // none is kept elsewhere
-			}
-			k, _, err := untrusted.Open(c.Name)
-			if err != nil {
-				return 0, err
-			}
-			defer k.Close()
-			h, _, err := ring.ReadHeader(k, 0)
-			if err != nil {
-				return 0, err
-			}
-			return h.Base, nil
-		})
-		if err == nil && base == uint64(c.Start) && !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
 // openDead opens a memory file, to which nobody may write any more. kept says that it is one with
 // a name: its hits stay when its probes are taken out. In a core dump such a file is that of a
-// session which has read its rings itself.
+// session which has read its rings itself, and nobody writes to the dump even if the process runs on.
 func openDead(p *io.SectionReader, kept bool) (*flight.Reader, error) {
 	_, l, err := ring.ReadHeader(p, 0)
 	if err != nil {
@@ -146,7 +120,7 @@ func openDead(p *io.SectionReader, kept bool) (*flight.Reader, error) {
 	if b.Boot == procfs.BootID() && b.Boot != "" {
 		o.Clock = ring.SystemClock{}
 	}
-	o.Dead = !runs(b)
+	o.Dead = !kept || !runs(b)
 	return flight.New(p, o)
 }
 

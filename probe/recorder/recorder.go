@@ -36,9 +36,9 @@ type Recorder struct {
 	bases   []symbols.Addr
 	numbers *threads.Numbers
 	names   *threads.Names
-	gone    bool     // the process has ended
-	dump    bool     // the rings are those of a core dump
-	kept    []string // files beside the core dump (Held.Kept)
+	gone    bool    // the process has ended
+	dump    bool    // the rings are those of a core dump
+	lacks   lacking // the core dump
 }
 
 // Open opens the rings of the probes that were left alone in a process. Close
@@ -160,6 +160,7 @@ type Held struct {
 	Gone          bool          // the process has ended
 	Dump          bool          // this is a core dump, and Gone says nothing
 	Kept          []string      // of a dump: files that hold other hits of the process (--keep), which it leaves out
+	LeftOut, Cut  bool          // of a dump: it lacks other hits, by /proc/PID/coredump_filter, or because it was cut off
 	Removed       bool          // the probes were taken out of the process
 	Off           bool          // a trigger has switched recording off (traceoff)
 	// Rules says that the process has set seccomp rules. Since then hits ask the kernel for nothing:
@@ -175,7 +176,7 @@ type Held struct {
 // Held counts what there is, and what isn't there any more.
 func (r *Recorder) Held() (Held, error) {
 	b := r.set[0].Book
-	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump, Kept: r.kept}
+	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump, Kept: r.lacks.kept, LeftOut: r.lacks.leftOut, Cut: r.lacks.cut}
 	ends := map[uint64][2]int{} // probes at the entry, and at the return
 	for _, f := range r.set {
 		h.Removed = h.Removed || f.Header.Mode&ring.ModeDetached == 0
@@ -303,7 +304,7 @@ func (h *Held) Line(n uint64) string {
 	}
 	switch {
 	case h.Dump:
-		fmt.Fprintf(&s, "; a core dump of process %d", h.PID)
+		fmt.Fprintf(&s, "; a core dump that has the hits of process %d", h.PID)
 	case h.Gone:
 		fmt.Fprintf(&s, "; process %d has ended", h.PID)
 	default:

@@ -65,8 +65,14 @@ func readHeld(ctx context.Context, m *messages, h hitsFile, r Recorder) (*record
 	if err != nil {
 		return nil, nil, fail(both(err, r.Close()))
 	}
-	if line := held.SnapshotLine(); line != "" && !h.again {
-		m.say("%s", line)
+	lines := held.Lacks()
+	if line := held.SnapshotLine(); line != "" {
+		lines = append(lines, line)
+	}
+	for _, line := range lines {
+		if !h.again {
+			m.say("%s", line)
+		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	from, to := io.Pipe()

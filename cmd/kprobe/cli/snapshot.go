@@ -55,8 +55,9 @@ unless newer hits have overwritten it.
 -p PID :: a process with detached probes
 FILE :: a file of trace --detach --keep FILE; it has the hits up to the end of the process, by
 whatever signal it ended
-CORE :: a core dump of a process with detached probes; what --keep puts into a FILE is there and
-not in the dump
+CORE :: a core dump of a process with detached probes, unpacked; bit 1 of the process's
+/proc/PID/coredump_filter must be set, as it is by default. What --keep puts into a FILE is there
+and not in the dump, unless bit 3 is set.
 
 FILE says which files were mapped, so another machine that has these files can
 read it. GLOBs choose events by name. -t 10s prints the hits of the last ten
@@ -213,8 +214,8 @@ func (o *snapshotOptions) snapshot(ctx context.Context, d *Deps, m *messages, r 
 			m.say("%s", line)
 		}
 		m.say("%s", held.Line(n))
-		for _, name := range held.Kept {
-			m.say("a core dump leaves out what --keep puts into a file: kprobe snapshot %s shows more hits of this process", name)
+		for _, line := range held.Lacks() {
+			m.say("%s", line)
 		}
 	}
 	return nil
