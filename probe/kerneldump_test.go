@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -193,7 +194,7 @@ func TestKernelDumps(t *testing.T) {
 		{name: "kept and dumped", how: "abort", filter: "0x3b", keep: true, has: "first second"},
 		{name: "only kept dumped", how: "covered", filter: "0x39", keep: true, has: "first", lacks: "bit 1 of /proc/PID/coredump_filter"},
 		{name: "nothing shared", how: "fault", filter: "0x31", lacks: "bit 1 of /proc/PID/coredump_filter"},
-		{name: "nothing shared, kept", how: "quit", filter: "0x31", keep: true, lacks: "ring has some (--keep); the dump was made without shared memory"},
+		{name: "nothing shared, kept", how: "quit", filter: "0x31", keep: true, lacks: "ring has some (--keep); bit 1 of /proc/PID/coredump_filter"},
 		{name: "kept and gone", how: "fault", filter: "0x31", keep: true, gone: true, lacks: "it isn't here: the process had mapped /dev/shm/"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -325,5 +326,28 @@ func (s *recorderSubject) checkDump(core string, has []string, lacks string) {
 	}
 	if said := strings.Join(held.Lacks(), "\n"); lacks == "" && said != "" || !strings.Contains(said, lacks) {
 		t.Errorf("it says %q, want %q", said, lacks)
+	}
+}
+
+// TestTracedNotDumped: the memory file of a traced process is left out of its core dumps, where nobody would read it: the
+// kernel would take memory for all of it.
+func TestTracedNotDumped(t *testing.T) {
+	s := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "1")
+	a, err := Attach(t.Context(), []int{s.pid()}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close(t.Context())
+	if err := a.Arm(t.Context(), parseDefs(t, "p hit")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(procfs.Image(s.pid()).Path("smaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, of, ok := strings.Cut(string(b), "/memfd:kprobe (deleted)\n")
+	_, flags, _ := strings.Cut(of, "\nVmFlags: ")
+	if flags, _, _ = strings.Cut(flags, "\n"); !ok || !slices.Contains(strings.Fields(flags), "dd") {
+		t.Errorf("the memory file is dumped: %q", flags)
 	}
 }

@@ -148,6 +148,8 @@ func (s *Engine) layoutFor(probes int) ring.Params {
 		p.Overwrite, p.Book, p.Spare = true, bookRoom, s.Triggers.Snapshots
 		if s.Opts.Keep != "" {
 			p.Compact(probes)
+		} else {
+			p.Dumped(probes)
 		}
 		if p.RingSize != 0 {
 			p.RingSize = max(p.RingSize, ring.MinOverwrite)

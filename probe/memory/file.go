@@ -107,7 +107,24 @@ func mapped(ctx context.Context, p *tracee.Process, layout *ring.Layout, f *os.F
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("map the memory file in the target: %w", limited(p.PID(), err, limitMapped))
 	}
+	if err := leftOutOfDumps(ctx, p, layout, at, size); err != nil {
+		_ = unix.Munmap(mem)
+		return nil, errors.Join(err, Munmap(ctx, p, symbols.Addr(at), size))
+	}
 	return &File{proc: p, Layout: layout, Base: symbols.Addr(at), size: size, Mem: mem, own: NewMapped(mem)}, nil
+}
+
+// leftOutOfDumps has core dumps leave a memory file out whose hits only kprobe itself reads: for a dump, the kernel takes
+// memory for all of a file. Where it refuses, dumps are only larger.
+func leftOutOfDumps(ctx context.Context, p *tracee.Process, layout *ring.Layout, at uintptr, size uint64) error {
+	if layout.Overwrite {
+		return nil
+	}
+	_, err := p.Syscall(ctx, nil, unix.SYS_MADVISE, at, uintptr(size), unix.MADV_DONTDUMP)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("leave the memory file out of core dumps: %w", err)
+	}
+	return nil
 }
 
 // memfdDevice is the device of memory files, by which a file that only has the

@@ -89,7 +89,7 @@ func mayBeKept(c *flight.CoreFile) bool {
 
 // What is said of hits that a dump doesn't have.
 const (
-	saysFilter = "the dump was made without shared memory; if bit 1 of /proc/PID/coredump_filter is set (0x33 is the default), the next has them"
+	saysFilter = "bit 1 of /proc/PID/coredump_filter has a dump hold those of detached probes (0x33 is the default)"
 	saysCut    = "the dump was cut off; with enough room (ulimit -c unlimited, space on the disk) the next has them"
 )
 

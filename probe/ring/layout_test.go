@@ -142,6 +142,28 @@ func TestForProbes(t *testing.T) {
 	}
 }
 
+// TestDumped: a file that core dumps have is a fraction of one that they don't have, unless it is for many probes, and is
+// taken for a session's.
+func TestDumped(t *testing.T) {
+	for _, tt := range []struct{ probes, room int }{{0, 4095}, {1, 4095}, {2047, 4095}, {2048, 8191}, {32767, DefaultMaxProbes}, {40_000, 1<<17 - 1}} {
+		p := ForProbes(tt.probes)
+		p.CPUs, p.Overwrite, p.Book = 64, true, 64<<20
+		most := mustNew(t, p)
+		p.Dumped(tt.probes)
+		l := mustNew(t, p)
+		if l.MaxProbes != tt.room || l.Sites.Size/SiteSize < int64(tt.room) {
+			t.Errorf("for %d probes: room for %d, and %d changes", tt.probes, l.MaxProbes, l.Sites.Size/SiteSize)
+		}
+		if rest := l.Code.Off - l.Rings.Size; tt.room == 4095 && rest > (most.Code.Off-most.Rings.Size)/8 {
+			t.Errorf("for %d probes: %d MB besides the rings", tt.probes, rest>>20)
+		}
+		page := (&Header{Base: 0x7f0000000000, Target: 1}).Encode(l)
+		if _, back, err := ReadHeader(bytes.NewReader(page), 64); err != nil || *back != *l {
+			t.Errorf("for %d probes: read back %+v (%v), want %+v", tt.probes, back, err, l)
+		}
+	}
+}
+
 func mustNew(t *testing.T, p Params) *Layout {
 	t.Helper()
 	l, err := New(p)

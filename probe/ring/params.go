@@ -53,6 +53,20 @@ func ForProbes(n int) Params {
 	}
 }
 
+// Dumped changes the params to those of a file for n probes that makes a core dump of its process no larger than it must:
+// the kernel writes all of it, and takes memory for what was never touched.
+func (p *Params) Dumped(n int) {
+	ids := max(1<<bits.Len(uint(2*n)), dumpedProbes+1)
+	if ids > DefaultMaxProbes {
+		return
+	}
+	p.MaxProbes, p.Sites = ids-1, 4*ids
+	p.Fallback, p.Book = 2*16*16*ids+PageSize, min(p.Book, 256<<10+4096*ids)
+}
+
+// dumpedProbes is the least that a file is laid out for that core dumps have.
+const dumpedProbes = 1<<12 - 1
+
 // Compact changes the params to those of a file for n probes that takes little room besides its
 // rings, because all of it is allocated.
 func (p *Params) Compact(n int) {
