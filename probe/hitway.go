@@ -2,6 +2,7 @@ package probe
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -43,6 +44,9 @@ func (l *Live) HitsLocked() (why []string) {
 			continue
 		}
 		one, err := untrusted.Within(x.locked)
+		if err != nil && errors.Is(x.ended(err), ErrNotTraced) {
+			continue // it was taken out since
+		}
 		if err != nil {
 			one = fmt.Sprintf("it can't be read: %v", err)
 		}

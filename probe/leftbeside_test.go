@@ -76,7 +76,7 @@ func TestLeftBeside(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if err := l.takeOut(t.Context(), func(*ring.ProbeState) bool { return true }); err != nil {
+				if err := l.takeOut(t.Context(), nil, func(*ring.ProbeState) bool { return true }); err != nil {
 					t.Fatalf("%s: %v", step, err)
 				}
 				checkClean(t, sub.pid())

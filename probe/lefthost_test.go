@@ -95,7 +95,7 @@ func TestLeftSecondUnderLoad(t *testing.T) {
 				t.Errorf("hits take locked instructions: %q", got)
 			}
 			s.work()
-			if err := l.takeOut(t.Context(), func(*ring.ProbeState) bool { return true }); err != nil {
+			if err := l.takeOut(t.Context(), nil, func(*ring.ProbeState) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
 			checkLeft(t, s.pid(), true)

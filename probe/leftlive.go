@@ -58,15 +58,16 @@ func (l *Live) turn(ctx context.Context) (*area.Turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Refresh(); err != nil {
+	if err := l.look(false); err != nil {
 		turn.End()
 		return nil, err
 	}
 	return turn, nil
 }
 
-// takeOut removes probes that were left alone. It is this command's turn.
-func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) error {
+// takeOut removes probes that were left alone, and ends the turn.
+func (l *Live) takeOut(ctx context.Context, turn *area.Turn, goes func(*ring.ProbeState) bool) error {
+	defer turn.End()
 	l.pending = nil
 	whole, hidden := map[symbols.Addr]bool{}, false
 	all := append([]*Live{l}, l.more...)
@@ -98,6 +99,7 @@ func (l *Live) takeOut(ctx context.Context, goes func(*ring.ProbeState) bool) er
 		}
 		pending = chosen.Pending
 	}
+	turn.End()
 	err := l.Refresh()
 	l.pending = pending // Refresh may have put another memory file first
 	if err != nil && !errors.Is(err, ErrNotTraced) && !errors.Is(err, symbols.ErrGone) {
@@ -122,7 +124,7 @@ func (l *Live) removeLeft(ctx context.Context, events []string) error {
 			return fmt.Errorf("%s: %w", name, ErrNoEvent)
 		}
 	}
-	return l.takeOut(ctx, func(p *ring.ProbeState) bool { return slices.Contains(events, p.Name) })
+	return l.takeOut(ctx, turn, func(p *ring.ProbeState) bool { return slices.Contains(events, p.Name) })
 }
 
 // deleteLeft removes what deletions name from probes that were left alone.
@@ -150,5 +152,5 @@ func (l *Live) deleteLeft(ctx context.Context, deletions []*fetch.Def) error {
 			return &DefError{Def: d, Err: ErrNoEvent}
 		}
 	}
-	return l.takeOut(ctx, func(p *ring.ProbeState) bool { return names[p.Name] })
+	return l.takeOut(ctx, turn, func(p *ring.ProbeState) bool { return names[p.Name] })
 }

@@ -133,3 +133,25 @@ func TestLeavingSession(t *testing.T) {
 	}
 	sub.end()
 }
+
+// TestLiveUncounted: commands that change probes don't read the rings while others wait for them, and count as others do
+// when they have changed them.
+func TestLiveUncounted(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "2")
+	leaveIn(t, sub.pid(), Options{Detach: true}, "p:one hit", "p:two mark")
+	sub.says("go 10")
+	l := openedLive(t, sub.pid())
+	for _, c := range []struct {
+		look func() error
+		hits uint64
+	}{{l.Refresh, 20}, {func() error { return l.look(false) }, 0}, {func() error { return l.Remove(t.Context(), []string{"kprobes/two"}) }, 20}} {
+		if err := c.look(); err != nil {
+			t.Fatal(err)
+		}
+		if got := hitsOf(t, l.Stats(), "one"); got != c.hits {
+			t.Errorf("%d hits are counted, want %d", got, c.hits)
+		}
+	}
+	sub.takenOut()
+	sub.end()
+}

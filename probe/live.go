@@ -40,6 +40,10 @@ type Live struct {
 	host  symbols.Addr // where the memory file is whose words its detours use; 0: there are none
 	more  []*Live      // others that are Detached, with memory files of their own
 
+	// uncounted says that the hits that wait in rings are not counted: it takes long where rings are full, and who changes
+	// probes needs none.
+	uncounted bool
+
 	pending []string // why places of removed probes are not free yet
 }
 
@@ -61,9 +65,12 @@ var startPatience = 2 * time.Second
 //
 // Errors are ErrNotTraced, ErrStarting, and symbols.ErrGone and symbols.ErrPermission of
 // reading the process, which takes the right to trace it (ptrace(2)).
-func OpenLive(pid int) (*Live, error) {
+func OpenLive(pid int) (*Live, error) { return soonLive(pid, true) }
+
+// soonLive is OpenLive. Without counts, hits that wait in rings are not counted.
+func soonLive(pid int, counts bool) (*Live, error) {
 	for until := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
-		l, err := findLive(pid)
+		l, err := findLive(pid, counts)
 		if !errors.Is(err, ErrStarting) && (err != nil || !l.leaves()) || time.Now().After(until) {
 			return l, err
 		}
@@ -76,9 +83,9 @@ func OpenLive(pid int) (*Live, error) {
 // leaves reports whether a session is about to leave its probes alone: it is gone in a moment, and they are not.
 func (l *Live) leaves() bool { return !l.Detached && l.snap.Header.Mode&ring.ModeOverwrite != 0 }
 
-// findLive is OpenLive without waiting. A session that is about to leave its probes alone is found if nobody has left any
+// findLive is OpenLive without waiting, and without counting hits that wait in rings unless counts is true. A session that is about to leave its probes alone is found if nobody has left any
 // before.
-func findLive(pid int) (*Live, error) {
+func findLive(pid int, counts bool) (*Live, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {
 		return nil, err
@@ -97,7 +104,7 @@ func findLive(pid int) (*Live, error) {
 		if !memory.IsFile(pid, &m) {
 			continue
 		}
-		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start) })
+		l, err := untrusted.Within(func() (*Live, error) { return openLive(pid, m.Start, counts) })
 		switch {
 		case err == nil && l.leaves() && leaving == nil:
 			leaving = l
@@ -132,13 +139,13 @@ func findLive(pid int) (*Live, error) {
 	return nil, ErrNotTraced
 }
 
-func openLive(pid int, base symbols.Addr) (*Live, error) {
+func openLive(pid int, base symbols.Addr, counts bool) (*Live, error) {
 	start := procfs.StartTime(pid)
 	mem, err := memory.OpenProcess(pid)
 	if err != nil {
 		return nil, err
 	}
-	l := &Live{PID: pid, mem: mem, start: start, base: base}
+	l := &Live{PID: pid, mem: mem, start: start, base: base, uncounted: !counts}
 	err = l.refresh()
 	if gone := l.same(); gone != nil {
 		err = gone
@@ -159,7 +166,7 @@ func LivePIDs() ([]int, error) {
 	}
 	var pids []int
 	for _, pid := range all {
-		l, err := findLive(pid)
+		l, err := findLive(pid, false)
 		if err != nil {
 			continue // not traced or not yet, gone, or not ours to look at
 		}
@@ -185,7 +192,13 @@ func (l *Live) file() memory.Window { return memory.Window{Mem: l.mem, At: l.bas
 // Refresh reads probes and counters again, of probes that were left alone also those that came
 // since. The error is ErrNotTraced if the session has ended, and symbols.ErrGone if the process
 // has.
-func (l *Live) Refresh() error {
+func (l *Live) Refresh() error { return l.look(true) }
+
+// look is Refresh. Without counts, hits that wait in rings are not counted.
+func (l *Live) look(counts bool) error {
+	for _, x := range append([]*Live{l}, l.more...) {
+		x.uncounted = !counts
+	}
 	if l.Detached {
 		if err := l.findMore(); err != nil {
 			return err
@@ -234,7 +247,7 @@ func (l *Live) findMore() error {
 		if known || len(l.more) == mostLeft || !memory.IsFile(l.PID, &m) {
 			continue
 		}
-		x, err := openLive(l.PID, m.Start)
+		x, err := openLive(l.PID, m.Start, !l.uncounted)
 		switch {
 		case err == nil && x.start != l.start:
 			x.Close()
@@ -265,8 +278,10 @@ func (l *Live) refresh() error {
 	tracer := int(s.Header.Tracer)
 	l.Detached = s.Header.Mode&ring.ModeDetached != 0
 	if l.Detached {
-		if err := s.CountHeld(l.file()); err != nil {
-			return l.ended(err)
+		if !l.uncounted {
+			if err := s.CountHeld(l.file()); err != nil {
+				return l.ended(err)
+			}
 		}
 		tracer = 0
 	} else if tracer == 0 || !procfs.Runs(tracer, s.Header.TracerStart) {

@@ -262,7 +262,7 @@ func TestLiveWaitsForTheHeader(t *testing.T) {
 		}
 	}
 	set(make([]byte, 8))
-	if _, err := findLive(sub.pid()); !errors.Is(err, ErrStarting) {
+	if _, err := findLive(sub.pid(), true); !errors.Is(err, ErrStarting) {
 		t.Errorf("without a header: %v", err)
 	}
 	if pids, err := LivePIDs(); err != nil || slices.Contains(pids, sub.pid()) {

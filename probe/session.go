@@ -160,7 +160,7 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 	if left, err := area.FindMemfile(pid); err != nil || left == nil && (!area.HasStrays(pid) || area.HasTracer(pid)) {
 		return nil
 	}
-	if l, err := OpenLive(pid); err == nil {
+	if l, err := soonLive(pid, false); err == nil {
 		l.Close()
 		if !l.Detached {
 			return tracee.AttachError(pid, tracee.TracedBy(pid, l.Tracer))

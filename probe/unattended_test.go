@@ -39,7 +39,7 @@ func (l *live) untraced(pid int) {
 
 // isLetGo reports whether a kprobe has probes in a process that nobody traces.
 func isLetGo(pid int) bool {
-	l, err := findLive(pid)
+	l, err := findLive(pid, true)
 	if err != nil {
 		return false
 	}

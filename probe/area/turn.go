@@ -53,7 +53,7 @@ func TakeTurn(ctx context.Context, pid int, patience time.Duration) (*Turn, erro
 	}
 }
 
-// End gives the turn to the next.
+// End gives the turn to the next. It may be called again.
 func (t *Turn) End() {
 	if t != nil {
 		t.mem.Close()
