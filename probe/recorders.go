@@ -13,6 +13,9 @@ var ErrNoRings = recorder.ErrNoRings
 // process notices nothing. It is not safe for concurrent use.
 type Recorder = recorder.Recorder
 
+// ErrTakenOut says that detached probes were taken out while their hits were read.
+var ErrTakenOut = recorder.ErrTakenOut
+
 // Held describes what a recorder holds.
 type Held = recorder.Held
 

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"kprobe/fetch"
 	"kprobe/internal/fixture"
 	"kprobe/probe/memory"
+	"kprobe/symbols"
 )
 
 // snapshotsBy lists what a recorder's snapshot has and what came behind it, a line a hit.
@@ -242,4 +244,39 @@ func TestSnapshotFollowed(t *testing.T) {
 		}
 	}
 	sub.end()
+}
+
+// TestSnapshotTakenOut: what goes while its hits are read is an error that says so.
+func TestSnapshotTakenOut(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "trigger_calls.c", "-O1", "-pthread"), "2")
+	for _, c := range []struct {
+		want error
+		goes func()
+	}{
+		{ErrTakenOut, func() { sub.takenOut() }},
+		{symbols.ErrGone, func() {
+			if err := errors.Join(sub.cmd.Process.Kill(), func() error { _, err := sub.cmd.Process.Wait(); return err }()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		leaveIn(t, sub.pid(), Options{Detach: true}, "p:a hit n=$arg1")
+		sub.says("go 10")
+		r, err := OpenRecorder(sub.pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		c.goes()
+		nothing := sinkOf(func(*Hit) error { return nil })
+		if err := r.Snapshot(t.Context(), 0, nothing); !errors.Is(err, c.want) {
+			t.Errorf("the error of a snapshot is %v, want %v", err, c.want)
+		}
+		if err := r.Live(t.Context(), 0, nothing); !errors.Is(err, c.want) {
+			t.Errorf("the error without a snapshot is %v, want %v", err, c.want)
+		}
+		if _, err := r.Held(); !errors.Is(err, c.want) {
+			t.Errorf("the error of what it holds is %v, want %v", err, c.want)
+		}
+	}
 }

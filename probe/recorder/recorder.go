@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe/internal/procfs"
 	"kprobe/internal/untrusted"
@@ -25,12 +28,16 @@ import (
 // ErrNone says that nobody has left probes alone in a process.
 var ErrNone = errors.New("it has no detached probes (kprobe trace --detach leaves some)")
 
+// ErrTakenOut says that the rings went while they were read.
+var ErrTakenOut = errors.New("its probes were taken out while their hits were read, or it has executed another program")
+
 // Recorder is what reads the rings of probes that were left alone in a process
 // (Session.Detach). The process notices nothing of it. It is not safe for concurrent
 // use.
 type Recorder struct {
 	PID int
 
+	start   uint64 // of the process (procfs.StartTime)
 	set     flight.Set
 	mem     *os.File
 	bases   []symbols.Addr
@@ -63,7 +70,7 @@ func open(pid int) (r *Recorder, err error) {
 			mem.Close()
 		}
 	}()
-	r = &Recorder{PID: pid, mem: mem, numbers: threads.NumbersOf(pid), names: threads.NewNames(pid)}
+	r = &Recorder{PID: pid, start: start, mem: mem, numbers: threads.NumbersOf(pid), names: threads.NewNames(pid)}
 	failed := ErrNone
 	for _, m := range files {
 		f, err := flight.New(memory.Window{Mem: mem, At: m.Start}, flight.Options{CPUs: memory.PossibleCPUs(), Clock: ring.SystemClock{}, Thread: r.thread})
@@ -100,15 +107,17 @@ func (r *Recorder) Close() error { return r.mem.Close() }
 // Snapshot gives a sink the last snapshot that a trigger has taken, in order of time: what
 // the rings held at that hit. Where none was taken it is Live. Where since isn't 0 it
 // leaves out what is older than that, than its last hit.
+//
+// Errors are those of the sink and, of a process, symbols.ErrGone and ErrTakenOut; the sink may have had hits then.
 func (r *Recorder) Snapshot(ctx context.Context, since time.Duration, sink results.Sink) error {
-	return r.set.Snapshot(ctx, since, sink)
+	return r.ended(r.set.Snapshot(ctx, since, sink))
 }
 
 // Live gives a sink what the rings hold now, in order of time, of what came behind the
 // last snapshot, if there is one. Where since isn't 0 it leaves out what is older than
-// that.
+// that. Errors are those of Snapshot.
 func (r *Recorder) Live(ctx context.Context, since time.Duration, sink results.Sink) error {
-	return r.set.Live(ctx, since, sink)
+	return r.ended(r.set.Live(ctx, since, sink))
 }
 
 // Follow gives a sink what Live does, and then what comes, until ctx is done, the
@@ -117,16 +126,38 @@ func (r *Recorder) Follow(ctx context.Context, sink results.Sink) error {
 	return r.set.Follow(ctx, sink, r.alive)
 }
 
+// ended says what a failed read of a process's rings means. Without its mapping a read fails with EIO, and the memory
+// of a process that has ended reads as empty.
+func (r *Recorder) ended(err error) error {
+	switch {
+	case r.bases == nil || !errors.Is(err, unix.EIO) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return err
+	case !procfs.Runs(r.PID, r.start):
+		return symbols.ErrGone
+	}
+	for i := range r.bases {
+		if !r.there(i) {
+			return ErrTakenOut
+		}
+	}
+	return err
+}
+
 // alive reports whether the process has a memory file still: it has not ended, nor
 // executed another program, and the probes are there.
 func (r *Recorder) alive() bool {
-	for i, base := range r.bases {
-		h, _, err := ring.ReadHeader(memory.Window{Mem: r.mem, At: base}, 0)
-		if err == nil && h.Created == r.set[i].Header.Created && h.Mode&ring.ModeDetached != 0 {
+	for i := range r.bases {
+		if r.there(i) {
 			return true
 		}
 	}
 	return false
+}
+
+// there is alive for one memory file.
+func (r *Recorder) there(i int) bool {
+	h, _, err := ring.ReadHeader(memory.Window{Mem: r.mem, At: r.bases[i]}, 0)
+	return err == nil && h.Created == r.set[i].Header.Created && h.Mode&ring.ModeDetached != 0
 }
 
 // thread gives a thread's number here and its name; of one that had ended before it was
@@ -173,7 +204,7 @@ type Held struct {
 	Expired        bool // the probes have switched themselves off
 }
 
-// Held counts what there is, and what isn't there any more.
+// Held counts what there is, and what isn't there any more. Errors are those of Live.
 func (r *Recorder) Held() (Held, error) {
 	b := r.set[0].Book
 	h := Held{PID: r.PID, Command: b.Command, Kprobe: b.Kprobe, Host: b.Host, Boot: b.Boot, Mono: b.Mono, Wall: b.Wall, Gone: r.gone, Dump: r.dump, Kept: r.lacks.kept, LeftOut: r.lacks.leftOut, Cut: r.lacks.cut}
@@ -182,17 +213,17 @@ func (r *Recorder) Held() (Held, error) {
 		h.Removed = h.Removed || f.Header.Mode&ring.ModeDetached == 0
 		stats, err := f.Count()
 		if err != nil {
-			return h, err
+			return h, r.ended(err)
 		}
 		h.Stats = append(h.Stats, stats...)
 		state, err := f.Control()
 		if err != nil {
-			return h, err
+			return h, r.ended(err)
 		}
 		h.Off, h.Expired, h.Rules = h.Off || state.Off, h.Expired || state.Expired, h.Rules || state.Rules
 		taken, at, err := f.Taken()
 		if err != nil {
-			return h, err
+			return h, r.ended(err)
 		}
 		h.Takes, h.Taken, h.TakenAt = h.Takes || f.Layout.Spare, h.Taken+taken, max(h.TakenAt, at)
 		before, since := f.Overwritten()
