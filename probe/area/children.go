@@ -123,7 +123,7 @@ func (f *Forked) Clean(ctx context.Context, skip func(pid int) bool) (err error)
 			}
 		}
 		_, kerr := recoverOne(ctx, tr, pid, journals{f.inode: f.known}, nil)
-		if kerr != nil && !errors.Is(kerr, tracee.ErrGone) && !errors.Is(kerr, symbols.ErrGone) {
+		if kerr != nil && !hasEnded(kerr) {
 			err = errors.Join(err, fmt.Errorf("process %d: %w", pid, kerr))
 		}
 	}

@@ -103,7 +103,7 @@ func (x *pruning) run(ctx context.Context, tr *tracee.Tracer, pid int, m *symbol
 			kerr = x.process(ctx, kid, m)
 			kerr = errors.Join(kerr, kid.Detach(ctx, nil))
 		}
-		if kerr != nil && len(x.sites) > 0 && !errors.Is(kerr, tracee.ErrGone) && !errors.Is(kerr, tracee.ErrZombie) && !errors.Is(kerr, symbols.ErrGone) {
+		if kerr != nil && len(x.sites) > 0 && !hasEnded(kerr) {
 			err = errors.Join(err, &PendingError{fmt.Sprintf("process %d has a copy of them: %v", pid, kerr)})
 		}
 	}

@@ -51,9 +51,15 @@ func (c *Chosen) copied() *Chosen {
 	return &Chosen{Files: c.Files}
 }
 
+// hasEnded reports whether an error says that the process has ended, so that nothing of it is left: a child may end
+// between the look at its memory and the attachment, and wait for its parent then.
+func hasEnded(err error) bool {
+	return errors.Is(err, tracee.ErrGone) || errors.Is(err, tracee.ErrZombie) || errors.Is(err, symbols.ErrGone)
+}
+
 // pending notes why places can't be given back. It returns errors that nobody asks Chosen for.
 func (c *Chosen) pending(err error) error {
-	if err == nil || errors.Is(err, tracee.ErrGone) || errors.Is(err, symbols.ErrGone) {
+	if err == nil || hasEnded(err) {
 		return err
 	}
 	var waits *PendingError
@@ -98,7 +104,7 @@ func RecoverWith(ctx context.Context, tr *tracee.Tracer, pids []int, also *Chose
 		if found {
 			recovered = append(recovered, pid)
 		}
-		if err != nil && !errors.Is(err, tracee.ErrGone) && !errors.Is(err, symbols.ErrGone) {
+		if err != nil && !hasEnded(err) {
 			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
 		}
 		return found
