@@ -65,9 +65,8 @@ func (l *Live) turn(ctx context.Context) (*area.Turn, error) {
 	return turn, nil
 }
 
-// takeOut removes probes that were left alone, and ends the turn.
+// takeOut removes probes that were left alone. It ends the turn once they are out.
 func (l *Live) takeOut(ctx context.Context, turn *area.Turn, goes func(*ring.ProbeState) bool) error {
-	defer turn.End()
 	l.pending = nil
 	whole, hidden := map[symbols.Addr]bool{}, false
 	all := append([]*Live{l}, l.more...)

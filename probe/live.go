@@ -83,8 +83,8 @@ func soonLive(pid int, counts bool) (*Live, error) {
 // leaves reports whether a session is about to leave its probes alone: it is gone in a moment, and they are not.
 func (l *Live) leaves() bool { return !l.Detached && l.snap.Header.Mode&ring.ModeOverwrite != 0 }
 
-// findLive is OpenLive without waiting, and without counting hits that wait in rings unless counts is true. A session that is about to leave its probes alone is found if nobody has left any
-// before.
+// findLive is soonLive without waiting. A session that is about to leave its probes alone is found if nobody has left
+// any before.
 func findLive(pid int, counts bool) (*Live, error) {
 	maps, err := symbols.ReadMaps(pid)
 	if err != nil {

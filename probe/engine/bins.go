@@ -76,9 +76,7 @@ type binsKey struct {
 }
 
 func (p *Placed) binsKey() binsKey {
-	k := binsKey{arg: p.Program.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
-	k.fn = p.returnsFrom()
-	return k
+	return binsKey{fn: p.returnsFrom(), arg: p.Program.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
 }
 
 // keepBins keeps the counts of a probe that is removed.

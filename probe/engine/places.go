@@ -46,15 +46,10 @@ func (s spot) shown() spotName {
 // shown is the place's name. It is made when it is first asked for, and kept: names of thousands of places
 // are asked for every second, or never.
 func (p *Placed) shown() spotName {
-	name := p.Where.Named
-	switch {
-	case name != "":
-	case p.Where.Func.Symbol.Name == "":
-		name = p.Where.Name()
-	default:
-		name = symbols.OffsetName(p.funcName(), p.Where.Offset)
+	if p.Where.Named != "" || p.Where.Func.Symbol.Name == "" {
+		return spotName{p.Where.Name(), p.otherModule()}
 	}
-	return spotName{name, p.otherModule()}
+	return spotName{symbols.OffsetName(p.funcName(), p.Where.Offset), p.otherModule()}
 }
 
 // funcName is the readable name of the function, kept like the place's. Any goroutine may call it.

@@ -43,12 +43,10 @@ func ForProbes(n int) Params {
 		return Params{}
 	}
 	ids := min(1<<bits.Len(uint(2*n)), MaxID+1)
-	const slot = 16      // bytes, of the fallback handler's table
-	const most = 1 << 24 // slots that it may have
 	return Params{
 		MaxProbes: ids - 1,
 		Sites:     2 * ids, // places may take several, as functions whose exits are patched
-		Fallback:  2*slot*min(16*ids, most) + PageSize,
+		Fallback:  fallbackFor(ids),
 		MaxMaps:   1 << 16,
 	}
 }
@@ -60,8 +58,9 @@ func (p *Params) Dumped(n int) {
 	if ids > DefaultMaxProbes {
 		return
 	}
-	p.MaxProbes, p.Sites = ids-1, 4*ids
-	p.Fallback, p.Book = 2*16*16*ids+PageSize, min(p.Book, 256<<10+4096*ids)
+	book := p.Book
+	p.fit(ids)
+	p.Book = min(book, p.Book)
 }
 
 // dumpedProbes is the least that a file is laid out for that core dumps have.
@@ -71,9 +70,21 @@ const dumpedProbes = 1<<12 - 1
 // rings, because all of it is allocated.
 func (p *Params) Compact(n int) {
 	ids := max(1<<bits.Len(uint(2*n)), minProbes+1)
-	p.MaxProbes, p.Sites, p.Rows = ids-1, 4*ids, 0
-	p.Fallback, p.Instances, p.MaxMaps = 2*16*min(16*ids, 1<<24)+PageSize, 64<<10, 1<<12
-	p.Book = 256<<10 + 4096*ids
+	p.fit(ids)
+	p.Rows, p.Instances, p.MaxMaps = 0, 64<<10, 1<<12
+}
+
+// fit lays out no more than so many numbers need.
+func (p *Params) fit(ids int) {
+	p.MaxProbes, p.Sites = ids-1, 4*ids
+	p.Fallback, p.Book = fallbackFor(ids), 256<<10+4096*ids
+}
+
+// fallbackFor is the room, in bytes, of the fallback handler's table of two halves for so many numbers.
+func fallbackFor(ids int) int {
+	const slot = 16      // bytes
+	const most = 1 << 24 // slots that a half may have
+	return 2*slot*min(16*ids, most) + PageSize
 }
 
 // minProbes is the least that a file is laid out for.
