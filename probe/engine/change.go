@@ -324,7 +324,7 @@ func (f *finder) place(w *assess.Place) {
 	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
 	// If the instruction is an endbr64, the jump begins at the byte behind it.
 	for _, p := range f.tg.Patches.pages.Near(lo, lo+behind+1) {
-		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || slices.Contains(p.Plan.AllSites(), lo)) {
+		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || p.Plan.Serves(lo)) {
 			f.patch(p)
 		}
 	}

@@ -72,7 +72,7 @@ func caught(list []*Patch) (n int) {
 			}
 		}
 		for q := p; q != nil; q = q.island {
-			n += len(q.Plan.Guards)
+			n += q.Plan.CountGuards()
 		}
 	}
 	return n
@@ -157,7 +157,7 @@ func GuardKey(g plan.Guard) uint64 {
 // retireGuards removes the guards of a patch that is no longer in the text. A thread whose trap at a
 // guard is not answered yet continues at the instruction itself.
 func (tg *Target) retireGuards(p *Patch) {
-	for _, g := range p.Plan.Guards {
+	for g := range p.Plan.Guards() {
 		tg.Area.Table.Retire(GuardKey(g))
 		delete(tg.Patches.Guards, symbols.Addr(g.At))
 	}

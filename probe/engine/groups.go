@@ -102,7 +102,7 @@ func (tg *Target) covering(w planner.Request, found func(*Patch)) {
 	}
 	// If the instruction is an endbr64, the jump begins at the byte behind it.
 	for _, q := range tg.Patches.pages.Near(uint64(at), uint64(at)+uint64(n)+1) {
-		if q.Armed && (q.covers(at, n) || slices.Contains(q.Plan.AllSites(), uint64(at))) {
+		if q.Armed && (q.covers(at, n) || q.Plan.Serves(uint64(at))) {
 			found(q)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // leftSites are the bytes of a process that belong to probes that were left in it: what they have changed, and what
-// their jumps depend on, changed or not (plan.Patch.Owns). They are read at the first question, and kept.
+// their jumps depend on, changed or not (plan.Packed.Owns). They are read at the first question, and kept.
 type leftSites struct {
 	looked bool
 	pages  planner.PageIndex[*leftSite]

@@ -156,8 +156,8 @@ func (tg *Target) markGone(before []*symbols.Module) {
 	gone := map[*Placed]bool{}
 	out := &retired{}
 	for _, q := range tg.Patches.List {
-		w := q.Plan.Writes
-		if !q.Armed || len(w) == 0 || !vanished(symbols.Addr(w[len(w)-1].At), w[len(w)-1].Bytes) {
+		w, ok := q.Plan.LastWrite()
+		if !q.Armed || !ok || !vanished(symbols.Addr(w.At), w.Bytes) {
 			continue
 		}
 		for x := q; x != nil; x = x.island {

@@ -32,14 +32,14 @@ func ownProc(pid int) bool {
 	return err == nil && at == "/"
 }
 
-// readBefore returns the bytes that a jump replaces, without those of its island. They are the
-// file's, and equal to the memory's. The error says if a page is shared or memory and file differ.
-func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
+// readBefore returns the bytes that a jump replaces, one write after another, without those of
+// displaced instructions and of its island. They are the file's, and equal to the memory's. The error
+// says if a page is shared or memory and file differ.
+func (tg *Target) readBefore(p *plan.Packed) (outside []byte, err error) {
 	if err := tg.covered(p); err != nil {
 		return nil, fmt.Errorf("%v: %w", symbols.Addr(p.At), err)
 	}
-	before := make([]plan.Write, 0, len(p.Writes))
-	for _, w := range p.Writes {
+	for _, w := range p.Writes() {
 		m := tg.Space.ModuleAt(symbols.Addr(w.At))
 		if m == nil || m.File == nil {
 			return nil, errNoFile
@@ -47,8 +47,7 @@ func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
 		if survey.Shared(m, symbols.Addr(w.At), len(w.Bytes)) {
 			return nil, fmt.Errorf("%v: %s", symbols.Addr(w.At), survey.SharedRule)
 		}
-		if off := w.At - p.At; w.At >= p.At && off+uint64(len(w.Bytes)) <= uint64(len(p.Displaced)) {
-			before = append(before, plan.Write{At: w.At, Bytes: p.Displaced[off:][:len(w.Bytes)]})
+		if p.Displaces(w.Write) {
 			continue // covered has compared it
 		}
 		b, err := m.File.Text(m.Vaddr(symbols.Addr(w.At)), len(w.Bytes))
@@ -58,9 +57,9 @@ func (tg *Target) readBefore(p *plan.Patch) ([]plan.Write, error) {
 		if err := tg.pristine(symbols.Addr(w.At), b); err != nil {
 			return nil, fmt.Errorf("%v: %w", symbols.Addr(w.At), err)
 		}
-		before = append(before, plan.Write{At: w.At, Bytes: b})
+		outside = append(outside, b...)
 	}
-	return before, nil
+	return outside, nil
 }
 
 // Enter makes the journal entries for everything that a patch and its island will write.
@@ -70,8 +69,8 @@ func (tg *Target) Enter(p *Patch) error {
 			return err
 		}
 	}
-	for i, w := range p.Plan.Writes {
-		n, err := tg.Area.Journal.Change(w, p.Before[i].Bytes, p.Plan.Detour, uint16(p.Plan.Tactic), p.Plan.Own())
+	for _, w := range p.Plan.Writes() {
+		n, err := tg.Area.Journal.Change(w.Write, w.Old, p.Plan.Detour, uint16(p.Plan.Tactic), p.Plan.Own())
 		if err != nil {
 			return err
 		}
@@ -232,8 +231,10 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 	}
 	for _, p := range tg.Patches.pages.Near(uint64(a), uint64(a)+uint64(len(b))) {
 		for q := p; q != nil; q = q.island {
-			for i := range q.entries {
-				put(q.Before[i].At, q.Before[i].Bytes)
+			for i, w := range q.Plan.Writes() {
+				if i < len(q.entries) {
+					put(w.At, w.Old)
+				}
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func (p *Patch) Probes() []*Placed {
 func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 	return func(yield func(plan.Guard, symbols.Addr) bool) {
 		for q := p; q != nil; q = q.island {
-			for _, g := range q.Plan.Guards {
+			for g := range q.Plan.Guards() {
 				if to, ok := q.Entry(symbols.Addr(g.At)); ok && !yield(g, to) {
 					return
 				}

@@ -50,7 +50,7 @@ func TestMemoryOfStages(t *testing.T) {
 		ps := newPatches()
 		used := map[symbols.Addr]bool{} // by address / 16
 		for range 1 + rng.IntN(4) {
-			p := &Patch{Patch: &planner.Patch{Plan: &plan.Patch{}}}
+			p := &Patch{Patch: &planner.Patch{}}
 			for range rng.IntN(12) {
 				st := &stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: 1 + rng.IntN(30)}, patch: p}
 				n := symbols.Addr(st.Size+15) / 16

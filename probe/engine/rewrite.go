@@ -69,11 +69,13 @@ func writesOf(list []*Patch) (all []*area.Write, of [][]*area.Write) {
 // not.
 func (p *Patch) writes() (list []*area.Write) {
 	for q := p; q != nil; q = q.island {
-		for i := range q.entries {
-			w := q.Plan.Writes[i]
+		for i, w := range q.Plan.Writes() {
+			if i == len(q.entries) {
+				break
+			}
 			list = append(list, &area.Write{
-				Change: Change{At: w.At, Old: w.Bytes, New: q.Before[i].Bytes},
-				Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && i == len(q.Plan.Writes)-1,
+				Change: Change{At: w.At, Old: w.Bytes, New: w.Old},
+				Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && w.Last,
 			})
 		}
 	}

@@ -208,11 +208,11 @@ func (tg *Target) textThere() bool {
 			continue
 		}
 		q := tg.Patches.Covering(p.wants[0].Site.Addr, 1)
-		if q == nil || !q.Armed || len(q.Plan.Writes) == 0 {
+		if q == nil || !q.Armed {
 			continue
 		}
 		seen[p.Where.Module] = true
-		if w := q.Plan.Writes[0]; !tg.Holds(symbols.Addr(w.At), w.Bytes) {
+		if !tg.hasJump(q) {
 			return false
 		}
 	}

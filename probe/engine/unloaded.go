@@ -33,7 +33,7 @@ func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 		places = append(places, &c.own[i].Place)
 	}
 	for _, w := range places {
-		if p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len)); p != nil && !tg.Holds(symbols.Addr(p.Plan.Writes[0].At), p.Plan.Writes[0].Bytes) {
+		if p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len)); p != nil && !tg.hasJump(p) {
 			// Its bytes differ, so restoring writes none.
 			err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches([]*Patch{p}, stopped) })
 			if err := tracee.IgnoreLate(err); err != nil {
@@ -46,6 +46,12 @@ func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 		}
 	}
 	return nil
+}
+
+// hasJump reports whether the text has the jump of a patch.
+func (tg *Target) hasJump(p *Patch) bool {
+	w, ok := p.Plan.LastWrite()
+	return ok && tg.Holds(symbols.Addr(w.At), w.Bytes)
 }
 
 // Holds reports whether the memory at a equals b. It is true if the memory can't be read for the moment

@@ -53,7 +53,7 @@ func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 	for _, p := range r.patches {
 		for q := p; q != nil; q = q.island {
 			busy = busy || in[q] || q.Armed
-			for _, g := range q.Plan.Guards {
+			for g := range q.Plan.Guards() {
 				busy = busy || in[symbols.Addr(g.At)]
 			}
 		}
@@ -84,7 +84,7 @@ func (tg *Target) vacateOne(r *retired, in map[any]bool) error {
 func (tg *Target) forgetKeys(r *retired) {
 	for _, p := range r.patches {
 		for q := p; q != nil; q = q.island {
-			for _, g := range q.Plan.Guards {
+			for g := range q.Plan.Guards() {
 				tg.Area.Table.Forget(GuardKey(g))
 			}
 		}

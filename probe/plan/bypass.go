@@ -159,9 +159,6 @@ func (t *try) ties(at uint64) bool {
 	return false
 }
 
-// GuardsStart reports whether the patch's first byte is a guard instead of a jump.
-func (p *Patch) GuardsStart() bool { return len(p.Guards) > 0 && p.Guards[0].At == p.At }
-
 func (p *Patch) displaces(at uint64) bool { return at >= p.At && at < p.End() }
 
 // giving plans the patch that moves the k-th instruction away, which nobody probes.

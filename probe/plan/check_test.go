@@ -14,6 +14,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 		t.Helper()
 		t.Errorf("%#x, %v: "+format, append([]any{p.At, p.Tactic}, args...)...)
 	}
+	checkPacked(t, p)
 	off := int(p.At - f.start)
 	orig := func(at uint64, n int) []byte { return f.code[at-f.start:][:n] }
 	if !bytes.Equal(p.Displaced, orig(p.At, len(p.Displaced))) {
@@ -87,7 +88,7 @@ func check(t testing.TB, f *Func, p *Patch) {
 		return
 	}
 	to, end := follow(read, p.At)
-	if p.GuardsStart() && read(p.At) == p.Guards[0].Byte {
+	if packed(p).GuardsStart() && read(p.At) == p.Guards[0].Byte {
 		to, end = p.Detour, p.At+1
 	}
 	if to != p.Detour {

@@ -26,7 +26,7 @@ func (x *text) read(at uint64) byte {
 // put writes a patch, or takes it out, and keeps the owners of the bytes.
 func (x *text) put(t *testing.T, p *Patch, in bool) {
 	t.Helper()
-	for r := range p.Owns() {
+	for r := range packed(p).Owns() {
 		for at := r.Lo; at < r.Hi; at++ {
 			o := at - x.f.start
 			if was := x.owner[o]; was != nil && was != p {
@@ -63,7 +63,7 @@ func (x *text) verify(t *testing.T, armed map[*Patch]bool) {
 			continue
 		}
 		for q := p; q != nil; q = q.Island {
-			if to, _ := follow(x.read, q.At); to != q.Detour && !q.GuardsStart() {
+			if to, _ := follow(x.read, q.At); to != q.Detour && !packed(q).GuardsStart() {
 				t.Errorf("%#x, %v: leads to %#x, not to %#x", q.At, q.Tactic, to, q.Detour)
 			}
 			if q.Tactic == Bypass {
@@ -117,7 +117,7 @@ func TestDenseSets(t *testing.T) {
 				again = false
 				for p := range armed {
 					for _, s := range sites {
-						if p.Owned(s.Addr, f.endOf(s.Addr)) {
+						if packed(p).Owned(s.Addr, f.endOf(s.Addr)) {
 							again = true
 						}
 					}
@@ -133,7 +133,7 @@ func TestDenseSets(t *testing.T) {
 			}
 			var taken []Range
 			for p := range armed {
-				for r := range p.Owns() {
+				for r := range packed(p).Owns() {
 					taken = append(taken, r)
 				}
 			}

@@ -21,14 +21,16 @@ import "iter"
 
 // Owns yields the ranges of text that belong to the patch, including those of its island. They
 // may overlap each other. A refused patch owns nothing.
-func (p *Patch) Owns() iter.Seq[Range] {
+func (p *Packed) Owns() iter.Seq[Range] {
 	return func(yield func(Range) bool) {
 		for q := p; q != nil; q = q.Island {
 			if q.Tactic != Refused && !yield(q.Own()) {
 				return
 			}
-			for _, w := range q.Writes {
-				if !yield(Range{w.At, w.At + uint64(len(w.Bytes))}) {
+			data := q.firstWrite()
+			for range q.writes {
+				var w Write
+				if w, data = q.write(data); !yield(Range{w.At, w.At + uint64(len(w.Bytes))}) {
 					return
 				}
 			}
@@ -37,8 +39,8 @@ func (p *Patch) Owns() iter.Seq[Range] {
 }
 
 // Own is the range of text at the patch's place that belongs to it, without its writes elsewhere and its island.
-func (p *Patch) Own() Range {
-	hi := p.Lock
+func (p *Packed) Own() Range {
+	hi := p.Lock()
 	if p.Tactic.Jump() {
 		hi = max(hi, p.End())
 	}
@@ -56,8 +58,20 @@ func (p *Patch) AllSites() []uint64 {
 	return out
 }
 
+// Serves reports whether an address is a site of the patch or of its island.
+func (p *Packed) Serves(at uint64) bool {
+	for q := p; q != nil; q = q.Island {
+		for n := range int(q.sites) {
+			if q.site(n) == at {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Owned reports whether any byte of [lo, hi) belongs to the patch.
-func (p *Patch) Owned(lo, hi uint64) bool {
+func (p *Packed) Owned(lo, hi uint64) bool {
 	for r := range p.Owns() {
 		if lo < r.Hi && r.Lo < hi {
 			return true
@@ -69,13 +83,14 @@ func (p *Patch) Owned(lo, hi uint64) bool {
 // LongJump returns the address of the jump to which a ShortJump leads; 0 for other tactics. It
 // is no boundary of the original code: when the patch is removed, a thread that stands there
 // must be led on, to Detour.
-func (p *Patch) LongJump() uint64 {
+func (p *Packed) LongJump() uint64 {
 	switch {
 	case p.Tactic != ShortJump:
 		return 0
-	case len(p.Writes) == 1:
-		w := p.Island.Writes[0]
+	case p.writes == 1:
+		w, _ := p.Island.write(p.Island.firstWrite())
 		return w.At + uint64(len(w.Bytes)) - JumpLen
 	}
-	return p.Writes[0].At
+	w, _ := p.write(p.firstWrite())
+	return w.At
 }

@@ -1,54 +1,164 @@
 package plan
 
-import "kprobe/probe/insn"
+import (
+	"encoding/binary"
+	"iter"
+)
 
-// How plans of thousands of sites stay small: what is kept of a function is copied out of its
-// code, which is then released. What nearly all patches have lies next to them, in one piece of
-// memory.
+// How plans of many thousands of sites stay small: of a patch, only what is needed as long as it is in
+// the text is kept, in little memory and without references to the function's code.
 
-// packed is a patch with room for what most have.
-type packed struct {
-	Patch
-	sites  [1]uint64
-	writes [1]Write
-	guards [2]Guard
-	bytes  [24]byte
+// Packed is what is kept of a Patch. Its fields mean the same as there.
+type Packed struct {
+	At, Detour uint64
+	Island     *Packed
+	// data has the lists one after another, each as many entries as the counts below say:
+	//
+	//	sites      their offsets from At, int8
+	//	guards     the offset from At and the byte
+	//	displaced  the bytes
+	//	writes     the offset from At as a varint, the number of bytes, the bytes
+	//	outside    bytes that the writes replace and that are not displaced (Replaces)
+	data                                      []byte
+	Room                                      uint32
+	Tactic                                    Tactic
+	locked                                    uint8 // bytes from At to Lock
+	sites, guards, displaced, writes, outside uint8
 }
 
-// pack returns the same patch in as little memory as possible, without references to its
-// sources.
-func (p *Patch) pack() *Patch {
-	m := &packed{Patch: *p}
-	m.Sites = append(m.sites[:0], p.Sites...)
-	m.Writes = append(m.writes[:0], p.Writes...)
-	if p.Guards != nil {
-		m.Guards = append(m.guards[:0], p.Guards...)
-	}
-	room := m.bytes[:0]
-	keep := func(b []byte) []byte {
-		from := len(room)
-		room = append(room, b...)
-		return room[from:len(room):len(room)]
-	}
-	m.Displaced = keep(p.Displaced)
-	for i := range m.Writes {
-		m.Writes[i].Bytes = keep(m.Writes[i].Bytes)
-	}
-	if p.Island != nil {
-		m.Island = p.Island.pack()
-	}
-	return &m.Patch
-}
+const (
+	guardSize = 2 // in Packed.data
+)
 
-// starts are the offsets in Displaced at which instructions start.
-func (p *Patch) starts() (out []int) {
-	for off := 0; off < len(p.Displaced); {
-		i, err := insn.Decode(p.Displaced[off:])
-		if err != nil {
-			return out // it is made of instructions
-		}
-		out = append(out, off)
-		off += int(i.Len)
+// Pack returns what is kept of a patch. island is its island, packed; nil if it has none.
+func (p *Patch) Pack(island *Packed) Packed {
+	out := Packed{
+		At: p.At, Detour: p.Detour, Island: island, Room: uint32(p.Room), Tactic: p.Tactic, locked: uint8(max(p.Lock, p.At) - p.At),
+		sites: uint8(len(p.Sites)), guards: uint8(len(p.Guards)), displaced: uint8(len(p.Displaced)), writes: uint8(len(p.Writes)),
 	}
+	var room [128]byte
+	data := room[:0]
+	for _, a := range p.Sites {
+		data = append(data, byte(a-p.At))
+	}
+	for _, g := range p.Guards {
+		data = append(data, byte(g.At-p.At), g.Byte)
+	}
+	data = append(data, p.Displaced...)
+	for _, w := range p.Writes {
+		data = append(binary.AppendVarint(data, int64(w.At-p.At)), byte(len(w.Bytes)))
+		data = append(data, w.Bytes...)
+	}
+	out.data = append(make([]byte, 0, len(data)), data...)
 	return out
+}
+
+// Lock is the end of the bytes, from At on, that must stay as they are.
+func (p *Packed) Lock() uint64 { return p.At + uint64(p.locked) }
+
+// End is the address after the displaced instructions.
+func (p *Packed) End() uint64 { return p.At + uint64(p.displaced) }
+
+// Displaced are the displaced instructions. They may not be changed.
+func (p *Packed) Displaced() []byte {
+	from := int(p.sites) + guardSize*int(p.guards)
+	return p.data[from : from+int(p.displaced) : from+int(p.displaced)]
+}
+
+// Site is the lowest of the sites, without those of the island; 0: there is none.
+func (p *Packed) Site() uint64 {
+	if p.sites == 0 {
+		return 0
+	}
+	return p.site(0)
+}
+
+func (p *Packed) site(n int) uint64 { return p.At + uint64(int8(p.data[n])) }
+
+// Guards yields the guards, without those of the island.
+func (p *Packed) Guards() iter.Seq[Guard] {
+	return func(yield func(Guard) bool) {
+		for n := range int(p.guards) {
+			if !yield(p.guard(n)) {
+				return
+			}
+		}
+	}
+}
+
+// CountGuards is the number of guards.
+func (p *Packed) CountGuards() int { return int(p.guards) }
+
+func (p *Packed) guard(n int) Guard {
+	g := p.data[int(p.sites)+guardSize*n:]
+	return Guard{p.At + uint64(g[0]), g[1]}
+}
+
+// GuardsStart reports whether the patch's first byte is a guard instead of a jump.
+func (p *Packed) GuardsStart() bool { return p.guards > 0 && p.guard(0).At == p.At }
+
+// Replacement is a write of a patch, with the bytes that it replaces.
+type Replacement struct {
+	Write
+	Old  []byte // nil before Replaces has noted them
+	Last bool   // the write is the last of the patch
+}
+
+// Writes yields the writes in order, without those of the island. Their bytes may not be changed.
+func (p *Packed) Writes() iter.Seq2[int, Replacement] {
+	return func(yield func(int, Replacement) bool) {
+		outside := p.data[len(p.data)-int(p.outside):]
+		data := p.firstWrite()
+		for n := range int(p.writes) {
+			var r Replacement
+			r.Write, data = p.write(data)
+			switch size := len(r.Bytes); {
+			case p.Displaces(r.Write):
+				r.Old = p.Displaced()[r.At-p.At:][:size:size]
+			case size <= len(outside):
+				r.Old, outside = outside[:size:size], outside[size:]
+			}
+			r.Last = n == int(p.writes)-1
+			if !yield(n, r) {
+				return
+			}
+		}
+	}
+}
+
+// LastWrite is the write at At. ok is false if the patch writes nothing.
+func (p *Packed) LastWrite() (w Write, ok bool) {
+	data := p.firstWrite()
+	for range p.writes {
+		w, data = p.write(data)
+	}
+	return w, p.writes > 0
+}
+
+// firstWrite is the data from the first write on.
+func (p *Packed) firstWrite() []byte {
+	return p.data[int(p.sites)+guardSize*int(p.guards)+int(p.displaced):]
+}
+
+// write returns the write at the start of data, and the data behind it.
+func (p *Packed) write(data []byte) (Write, []byte) {
+	off, n := binary.Varint(data)
+	size := int(data[n])
+	data = data[n+1:]
+	return Write{p.At + uint64(off), data[:size:size]}, data[size:]
+}
+
+// Displaces reports whether all bytes of a write are those of displaced instructions.
+func (p *Packed) Displaces(w Write) bool {
+	return w.At >= p.At && w.At+uint64(len(w.Bytes)) <= p.End()
+}
+
+// Replaces notes the bytes that are replaced by the writes that are not over displaced instructions
+// (Displaces), one after another.
+func (p *Packed) Replaces(outside []byte) {
+	if len(outside) > 0 || p.outside > 0 {
+		data := p.data[:len(p.data)-int(p.outside)]
+		p.data = append(make([]byte, 0, len(data)+len(outside)), data...)
+		p.data, p.outside = append(p.data, outside...), uint8(len(outside))
+	}
 }

@@ -97,7 +97,8 @@ type Guard struct {
 	Byte byte // 0xcc traps with SIGTRAP, every other with SIGILL
 }
 
-// Patch is the change for one or several sites.
+// Patch is the change for one or several sites. It refers to the function's code. Pack makes what is kept of
+// it.
 type Patch struct {
 	Tactic Tactic
 	// At is the first byte of the code that is changed. It is the lowest site's address, or

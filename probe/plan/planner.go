@@ -87,7 +87,6 @@ func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*
 				low = max(low, int(max(q.End(), q.Lock)-f.start))
 			}
 		}
-		p = p.pack()
 		out = append(p.tie(out, t.tied), p)
 		n = last
 	}

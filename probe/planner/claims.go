@@ -25,15 +25,11 @@ func (o *planner) dropConflicting(patches []*Patch, ws, rest []Request) ([]*Patc
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	kept := patches[:0]
 	for _, p := range patches {
-		own := map[symbols.Addr]bool{}
-		for _, a := range p.Plan.AllSites() {
-			own[symbols.Addr(a)] = true
-		}
 		clash := false
 		for r := range p.Plan.Owns() {
 			i := sort.Search(len(all), func(i int) bool { return uint64(all[i]) >= r.Lo })
 			for ; i < len(all) && uint64(all[i]) < r.Hi; i++ {
-				clash = clash || !own[all[i]]
+				clash = clash || !p.Plan.Serves(uint64(all[i]))
 			}
 		}
 		if !clash {

@@ -26,6 +26,7 @@ func (o *planner) findBefore(p *Patch) (err error) {
 			return err
 		}
 	}
-	p.Before, err = o.ground.Before(p.Plan)
+	outside, err := o.ground.Before(&p.Plan)
+	p.Plan.Replaces(outside)
 	return err
 }

@@ -218,7 +218,7 @@ func wantsMore(plans []*plan.Patch, sites []plan.Site) bool {
 func (o *planner) release(patches []*Patch) {
 	for _, p := range patches {
 		for q := p; q != nil; q = q.Island {
-			o.space.Release(q.Plan.Detour, q.Plan.Room)
+			o.space.Release(q.Plan.Detour, int(q.Plan.Room))
 		}
 	}
 }

@@ -40,9 +40,10 @@ type Ground struct {
 	// Hold maps a range for the plan, so that the program can't map memory there while the rest is
 	// planned. free is false if something is mapped there. nil: nothing is held.
 	Hold func(plan.Range) (free bool, err error)
-	// Before returns the bytes that the writes of a jump, without its island, replace. The
-	// error says why the jump can't be written: something else has changed the text there.
-	Before func(*plan.Patch) ([]plan.Write, error)
+	// Before returns the bytes that the writes of a jump, without its island, replace and that the
+	// plan doesn't know (plan.Packed.Replaces). The error says why the jump can't be written:
+	// something else has changed the text there.
+	Before func(*plan.Packed) ([]byte, error)
 	// Pause is called between two pieces of work: n of all are done in this step. An error ends
 	// the planning.
 	Pause func(step string, n, all int) error

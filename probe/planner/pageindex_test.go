@@ -9,11 +9,12 @@ import (
 
 func TestPageIndex(t *testing.T) {
 	at := func(a uint64) *Patch {
-		return &Patch{Plan: &plan.Patch{At: a, Lock: a + 5, Writes: []plan.Write{{At: a, Bytes: make([]byte, 5)}}}}
+		p := &plan.Patch{At: a, Lock: a + 5, Writes: []plan.Write{{At: a, Bytes: make([]byte, 5)}}}
+		return &Patch{Plan: p.Pack(nil)}
 	}
 	low, across, high := at(0x1000), at(0x1ffe), at(0x3000)
 	high.Island = at(0x2f80)
-	high.Plan.Island = high.Island.Plan
+	high.Plan.Island = &high.Island.Plan
 	x := PageIndex[*Patch]{}
 	for _, p := range []*Patch{low, across, high} {
 		x.Add(p)

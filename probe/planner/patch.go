@@ -13,9 +13,8 @@ import (
 // Patch is a planned jump: what it writes into the text, and the detours that it leads to. It serves one
 // probe, or several whose jumps would overlap.
 type Patch struct {
-	Plan   *plan.Patch
-	Before []plan.Write // the original bytes that its writes replace
-	Wants  []Request    // the requests that it serves, each once
+	Plan   plan.Packed
+	Wants  []Request // the requests that it serves, each once
 	Stages []*Stage
 	Island *Patch // the instructions that give way to it, armed before it; nil: none
 }

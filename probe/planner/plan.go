@@ -24,7 +24,10 @@ type Plan struct {
 func (b *Plan) Lines() (out []string) {
 	for _, p := range b.Patches {
 		for q := p; q != nil; q = q.Island {
-			s := fmt.Sprintf("%#x %v to %#x, %d bytes, %x for %x, %x:", q.Plan.At, q.Plan.Tactic, q.Plan.Detour, q.Plan.Room, q.Plan.Writes, q.Plan.Displaced, q.Plan.Guards)
+			s := fmt.Sprintf("%#x %v to %#x, %d bytes for %x, %x:", q.Plan.At, q.Plan.Tactic, q.Plan.Detour, q.Plan.Room, q.Plan.Displaced(), slices.Collect(q.Plan.Guards()))
+			for _, w := range q.Plan.Writes() {
+				s += fmt.Sprintf(" %#x %x", w.At, w.Bytes)
+			}
 			for _, st := range q.Stages {
 				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
 			}

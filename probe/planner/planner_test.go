@@ -43,7 +43,7 @@ func fileGround(space *symbols.Space) (*Ground, *assess.Assessor) {
 			return slices.Clone(maps), plan.NewSpace(memory.FreeRanges(maps)), nil
 		},
 		Unwinder: func() string { return "" },
-		Before:   func(*plan.Patch) ([]plan.Write, error) { return nil, nil },
+		Before:   func(*plan.Packed) ([]byte, error) { return nil, nil },
 		Pause:    func(string, int, int) error { return nil },
 	}, rule
 }
@@ -186,7 +186,7 @@ func TestPlanGround(t *testing.T) {
 			}
 		}},
 		{name: "other bytes", def: "p work", trap: "its jump would cover something else", change: func(g *Ground, _ Request) {
-			g.Before = func(*plan.Patch) ([]plan.Write, error) { return nil, errors.New("something else") }
+			g.Before = func(*plan.Packed) ([]byte, error) { return nil, errors.New("something else") }
 		}},
 		{name: "jumps are not wanted", def: "p work", trap: "none", change: func(g *Ground, _ Request) { g.Breakpoints = true }},
 		{name: "a return", def: "r work", check: func(c *Course) bool { return c.Way() != nil }},

@@ -130,8 +130,8 @@ func (p *Patch) trim(s *plan.Space) {
 	for ; p != nil && len(p.Stages) > 0; p = p.Island {
 		last := p.Stages[len(p.Stages)-1]
 		end := (uint64(last.Base) + uint64(last.Size) + 15) &^ 15
-		if room := int(end - p.Plan.Detour); room < p.Plan.Room {
-			s.Release(end, p.Plan.Room-room)
+		if room := uint32(end - p.Plan.Detour); room < p.Plan.Room {
+			s.Release(end, int(p.Plan.Room-room))
 			p.Plan.Room = room
 		}
 	}

@@ -54,7 +54,7 @@ func (p *Patch) bypassed() map[uint64]uint64 {
 	out := map[uint64]uint64{}
 	for q := p; q != nil; q = q.Island {
 		if q.Plan.Tactic == plan.Bypass {
-			at := q.Plan.Sites[0]
+			at := q.Plan.Site()
 			to, _ := q.Entry(symbols.Addr(at))
 			out[at] = uint64(to)
 		}
@@ -64,17 +64,21 @@ func (p *Patch) bypassed() map[uint64]uint64 {
 
 // buildLed is build for known places of detours to which branches in the copies lead.
 func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[uint64]uint64) (*Patch, error) {
-	out := &Patch{Plan: p}
 	if !p.Tactic.Jump() {
-		return out, nil
+		return &Patch{Plan: p.Pack(nil)}, nil
 	}
+	out := &Patch{}
 	if p.Island != nil {
 		island, err := o.buildLed(p.Island, byAddr, lead)
 		if err != nil {
 			return nil, err
 		}
 		out.Island = island
+		out.Plan = p.Pack(&island.Plan)
+	} else {
+		out.Plan = p.Pack(nil)
 	}
+	displaced := out.Plan.Displaced()
 	// Stages start at each site, and at the first byte.
 	type start struct {
 		at    uint64
@@ -100,10 +104,10 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 	end := p.Detour + uint64(p.Room)
 	for i, s := range starts {
 		from := s.at - p.At
-		code := p.Displaced[from:]
+		code := displaced[from:]
 		opts := insn.Options{Lead: lead}
 		if i+1 < len(starts) {
-			code = p.Displaced[from : starts[i+1].at-p.At]
+			code = displaced[from : starts[i+1].at-p.At]
 			opts.NoJumpBack = true
 		}
 		st := &Stage{Base: symbols.Addr(base), At: symbols.Addr(s.at)}
