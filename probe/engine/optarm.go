@@ -202,7 +202,7 @@ func (tg *Target) Unoptimize(ctx context.Context, p *Patch) error {
 			if w.Kind != planner.Exit {
 				c.Tactic = plan.Breakpoint
 			} else if !w.P.GoABI {
-				w.Kind, w.To = planner.Redirect, p.leavesAt(w.Site.Addr)
+				w.Redirect(p.leavesAt(w.Site.Addr))
 			}
 			b.Traps = append(b.Traps, w)
 		}

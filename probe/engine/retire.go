@@ -171,7 +171,7 @@ func (tg *Target) retire(x *exchanged) {
 	led := map[*Patch]bool{} // patches whose detours breakpoints lead into
 	for _, w := range x.Traps {
 		if w.Kind == planner.Redirect {
-			led[tg.Patches.StageAt(w.To).owner()] = true
+			led[tg.Patches.StageAt(w.To()).owner()] = true
 		}
 	}
 	r := &retired{sites: x.gone, patches: tg.Retired.lostCode}

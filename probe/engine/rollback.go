@@ -217,8 +217,8 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 		return
 	}
 	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
-	if w.Open != nil {
-		to, ok := fetch.ValueOf(w.Open, &s.regs, tg.Proc)
+	if w.Open() != nil {
+		to, ok := fetch.ValueOf(w.Open(), &s.regs, tg.Proc)
 		if set := st.Exits().PassesTo(st.Wants).To; set == nil || ok && !set.Has(to) {
 			s.followOnward(tg, th, st)
 			return

@@ -202,6 +202,6 @@ func hang(st *Site, w planner.Request) {
 			st.jcc = w.Inst.Opcode | 0x80 // never 0
 		}
 	case planner.Redirect:
-		st.Redirect = w.To
+		st.Redirect = w.To()
 	}
 }

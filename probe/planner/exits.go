@@ -11,7 +11,9 @@ import (
 
 // exitRequest makes the request for a patch at an exit of the probe's function.
 func exitRequest(p *Probe, x exits.Exit) Request {
-	return Request{Place: x.Place, P: p, Kind: Exit, Pop: x.Pop, Passing: x.Passing, Conditional: x.Conditional, Open: x.Open}
+	w := Request{Place: x.Place, P: p, Kind: Exit, Pop: x.Pop, Passing: x.Passing, Conditional: x.Conditional}
+	w.setOpen(x.Open)
+	return w
 }
 
 // OwnExits makes a request for each instruction by which a Go function is left. A jump to another

@@ -18,10 +18,10 @@ func (o *planner) goStack(f *assess.Function, w Request) (gocode.Stack, string) 
 func (o *planner) goParams(w Request) *detour.Params {
 	p := &o.staged
 	*p = o.params
-	switch w.Stack.Room {
+	switch stack := w.stack(); stack.Room {
 	case gocode.Look:
-		p.NoRedZone = !w.Stack.RedZone
-		p.Look = &detour.Look{Free: uint16(w.Stack.Free), Flags: w.Stack.Flags, TLS: w.Stack.TLS}
+		p.NoRedZone = !stack.RedZone
+		p.Look = &detour.Look{Free: uint16(stack.Free), Flags: stack.Flags, TLS: stack.TLS}
 		p.MaxStack = gocode.StackBytes
 	case gocode.Checked:
 		p.MaxStack = gocode.StackBytes
@@ -70,7 +70,8 @@ func (o *planner) followGo(w Request) (*ExitWay, string) {
 		if e.Conditional {
 			return nil, "whether it leaves the function at " + e.Site.Name() + " depends on flags"
 		}
-		if e.Stack, _ = o.goStack(f, *e); e.Stack.Room != gocode.Checked {
+		stack, _ := o.goStack(f, *e)
+		if e.setStack(stack); stack.Room != gocode.Checked {
 			return nil, "there may be no room for a detour at " + e.Site.Name()
 		}
 	}

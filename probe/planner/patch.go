@@ -61,7 +61,7 @@ func (s *Stage) JumpsOn() *fetch.Chain {
 	if !s.Leaves || len(s.Wants) == 0 {
 		return nil
 	}
-	return s.Wants[0].Open
+	return s.Wants[0].Open()
 }
 
 // Moved are the stage's copies. They are made anew at each call, to save memory: there are many stages and

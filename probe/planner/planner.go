@@ -6,6 +6,7 @@ import (
 
 	"kprobe/probe/assess"
 	"kprobe/probe/detour"
+	"kprobe/probe/gocode"
 	"kprobe/probe/insn"
 	"kprobe/probe/memory"
 	"kprobe/probe/plan"
@@ -227,7 +228,9 @@ func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*a
 			} else if !atStart(w.Site) && f.Sweep.StackStrays(uint64(w.Site.Addr)) {
 				why = "the stack pointer may not point to a stack here"
 			} else if w.Site.Module.File.IsGo() {
-				w.Stack, why = o.goStack(f, w)
+				var stack gocode.Stack
+				stack, why = o.goStack(f, w)
+				w.setStack(stack)
 			}
 		}
 		if why != "" {

@@ -8,13 +8,12 @@ import (
 	"kprobe/symbols"
 )
 
-// Request asks for a patch at one place of one definition.
+// Request asks for a patch at one place of one definition. There are hundreds of thousands of them, so what few
+// have is elsewhere.
 type Request struct {
 	*assess.Place
 	P           *Probe
-	Open        *fetch.Chain // for an exit by a jump through a register or memory: how to compute where it leads
-	To          symbols.Addr // for a Redirect: the address of the detour
-	Stack       gocode.Stack
+	rare        *rare  // nil: all of it is zero. Copies of the request share it, so it is never changed.
 	Pop         uint16 // for a return: bytes that it pops beyond the return address
 	Kind        Kind
 	Passing     detour.Passing // for an exit that isn't a return: how calls pass on there
@@ -22,6 +21,55 @@ type Request struct {
 	Conditional bool           // the exit is a conditional jump
 	Alone       bool           // the exit of a probe by exits is a hit by itself (alonereturns.go)
 	Joins       bool           // another probe at the same entry notes the call in the same table before
+}
+
+// rare is what few requests have.
+type rare struct {
+	open  *fetch.Chain
+	to    symbols.Addr
+	stack gocode.Stack
+}
+
+func (w *Request) rarely() rare {
+	if w.rare == nil {
+		return rare{}
+	}
+	return *w.rare
+}
+
+func (w *Request) setRare(x rare) {
+	if w.rare = nil; x != (rare{}) {
+		w.rare = &x
+	}
+}
+
+// Open is for an exit by a jump through a register or memory: how to compute where it leads. It is nil for
+// others.
+func (w *Request) Open() *fetch.Chain { return w.rarely().open }
+
+func (w *Request) setOpen(c *fetch.Chain) {
+	x := w.rarely()
+	x.open = c
+	w.setRare(x)
+}
+
+// To is the address of a Redirect's detour.
+func (w *Request) To() symbols.Addr { return w.rarely().to }
+
+// Redirect makes the request a Redirect to a detour.
+func (w *Request) Redirect(to symbols.Addr) {
+	x := w.rarely()
+	w.Kind, x.to = Redirect, to
+	w.setRare(x)
+}
+
+// stack is what a detour in Go code has to know of its stack.
+func (w *Request) stack() gocode.Stack { return w.rarely().stack }
+
+func (w *Request) setStack(s gocode.Stack) {
+	x := w.rarely()
+	x.stack = s
+	w.setRare(x)
 }
 
 // Kind is what a request is for.

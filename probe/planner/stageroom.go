@@ -100,7 +100,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		return s, true
 	case part[0].Alone:
 		return s, len(part) == 1
-	case !common || w.Open != nil:
+	case !common || w.Open() != nil:
 	case w.Kind == Return && len(part) == 1:
 		s.table, s.joins = by.Calls.Addr, w.Joins
 		return s, true

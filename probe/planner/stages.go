@@ -322,8 +322,8 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	switch {
 	case w.Alone:
 		d, err = detour.BuildExit(uint64(st.Base), params, o.probesOf(ws), nil, tail)
-	case w.Open != nil:
-		d, err = detour.BuildOnward(uint64(st.Base), params, x.Calls, w.Open, x.PassesTo(ws), tail)
+	case w.Open() != nil:
+		d, err = detour.BuildOnward(uint64(st.Base), params, x.Calls, w.Open(), x.PassesTo(ws), tail)
 	case w.Notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w Request) bool { return !w.Notes })
 		calls := x.Calls
