@@ -154,7 +154,7 @@ func TestStageIsLeftBehind(t *testing.T) {
 						continue
 					}
 					found++
-					regs := unix.PtraceRegs{Rip: uint64(st.CopyAt) + uint64(st.Copied), Rsp: 0x1000}
+					regs := unix.PtraceRegs{Rip: uint64(st.CopyAt()) + uint64(st.Copied()), Rsp: 0x1000}
 					if out, ok := st.Leave(&regs, tg.Proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
 						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.At, out.Rip, next)
 					}

@@ -239,7 +239,7 @@ func asking(tg *engine.Target) (n int) {
 		}
 		n += len(s.Detour.Asks)
 		for k := range s.Pushes() {
-			if _, ok := detour.PushFault(k, uint64(s.CopyAt)); ok {
+			if _, ok := detour.PushFault(k, uint64(s.CopyAt())); ok {
 				n++
 			}
 		}
@@ -350,7 +350,7 @@ const keptNothing = "0 changes, 0 patches, 0 batches of instances, 0 tables of c
 // instancesHeld is how many calls are noted in the target's memory.
 func instancesHeld(tg *engine.Target) (n int, err error) {
 	for _, st := range tg.Patches.Stages {
-		if w := st.Way; w != nil {
+		if w := st.Way(); w != nil {
 			mem := make([]byte, w.Memory().Size())
 			if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(w.At())); err != nil {
 				return 0, err

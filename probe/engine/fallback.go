@@ -25,7 +25,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	a.Table.Reserve(caught(list))
 	for _, p := range list {
 		for s := range p.allStages() {
-			if err := f.catchCopy(a.Table, s.Moved(), s.CopyAt); err != nil {
+			if err := f.catchCopy(a.Table, s.Moved(), s.CopyAt()); err != nil {
 				return err
 			}
 			if s.Detour == nil {
@@ -33,7 +33,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 			}
 			f.detours = true
 			if s.Detour.NoRoom != 0 {
-				if err := a.Table.Insert(s.Detour.NoRoom, uint64(s.CopyAt)); err != nil {
+				if err := a.Table.Insert(s.Detour.NoRoom, uint64(s.CopyAt())); err != nil {
 					return err
 				}
 			}
@@ -63,7 +63,7 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 func caught(list []*Patch) (n int) {
 	for _, p := range list {
 		for s := range p.allStages() {
-			if n += len(s.Code) / 8; s.Detour == nil {
+			if n += len(s.Code()) / 8; s.Detour == nil {
 				continue
 			}
 			n += len(s.Detour.Faults) + len(s.Detour.Asks)
@@ -89,7 +89,7 @@ func (s *stage) catchDetour(table *detour.Table) {
 		if !table.Spare() {
 			return
 		}
-		if to, ok := detour.PushFault(k, uint64(s.CopyAt)); ok {
+		if to, ok := detour.PushFault(k, uint64(s.CopyAt())); ok {
 			_ = table.Insert(detour.FaultKey(k.At), to)
 		}
 	}
@@ -114,11 +114,12 @@ func (s *stage) Pushes() iter.Seq[detour.Push] {
 				return
 			}
 		}
-		if s.Trampolines == nil {
+		stubs := s.Trampolines()
+		if stubs == nil {
 			return
 		}
-		for n := range s.Trampolines.Count() {
-			if !yield(s.Trampolines.StubPush(n + 1)) {
+		for n := range stubs.Count() {
+			if !yield(stubs.StubPush(n + 1)) {
 				return
 			}
 		}

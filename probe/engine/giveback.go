@@ -28,8 +28,8 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 		for _, p := range r.patches {
 			for q := p; q != nil; q = q.island {
 				gone[q] = true
-				for _, s := range q.Stages {
-					touched[tg.Area.Code.Holds(s.Base)] = true
+				for i := range q.Stages {
+					touched[tg.Area.Code.Holds(q.Stages[i].Base)] = true
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 // handler's table.
 func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 	for _, s := range tg.Patches.forget(gone) {
-		forgetCopy(tg.Area.Table, s.Moved(), s.CopyAt)
+		forgetCopy(tg.Area.Table, s.Moved(), s.CopyAt())
 		if s.Detour == nil {
 			continue
 		}

@@ -31,10 +31,10 @@ func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
 	}
 	if st.JumpsOn() != nil {
 		s.followOnward(tg, th, st)
-		return sendTo(tg, th.t, regs, st.CopyAt)
+		return sendTo(tg, th.t, regs, st.CopyAt())
 	}
 	tg.NoRoomHits++
-	for _, w := range st.Wants {
+	for _, w := range st.Wants() {
 		if w.Kind == planner.LoneExit {
 			var word [8]byte
 			if _, err := tg.Proc.ReadMemory(word[:], symbols.Addr(regs.Rsp)); err == nil {
@@ -45,7 +45,7 @@ func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
 		s.regs.IP = uint64(w.P.Where.Addr)
 		s.record(PlacedOf(w), nil, 0)
 	}
-	return sendTo(tg, th.t, regs, st.CopyAt)
+	return sendTo(tg, th.t, regs, st.CopyAt())
 }
 
 // sendTo continues a thread at another address.

@@ -30,7 +30,7 @@ func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves && x.Noting != nil {
+			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting != nil {
 				if i := x.Noting.Put(uint64(x.Probe.Where.Addr)); i >= 0 {
 					fresh[x.Noting] = append(fresh[x.Noting], i)
 				}
@@ -51,7 +51,7 @@ func (tg *Target) noteEntries(list []*Patch) {
 func (tg *Target) unnoteEntries(list []*Patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves && x.Noting != nil {
+			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting != nil {
 				if i := x.Noting.Drop(uint64(x.Probe.Where.Addr)); i >= 0 {
 					tg.writeEntries(x.Noting, []int{i})
 				}

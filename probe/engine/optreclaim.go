@@ -101,16 +101,16 @@ func (tg *Target) ReclaimReturns() error {
 				}
 				sps = append(sps, regs.Rsp)
 				if st, _ := tg.StageOf(regs); st != nil {
-					if st.Way != nil {
-						busy[st.Way.At()] = true
+					if st.Way() != nil {
+						busy[st.Way().At()] = true
 					}
 				} else if tg.InShared(symbols.Addr(regs.Rip)) {
 					return errLate // the calling stage can't be found out
 				}
 			}
 			for _, st := range tg.Patches.outlive {
-				if !busy[st.Way.At()] {
-					if err := tg.reclaimWay(runningWay(st.Way), sps); err != nil {
+				if !busy[st.Way().At()] {
+					if err := tg.reclaimWay(runningWay(st.Way()), sps); err != nil {
 						return err
 					}
 				}

@@ -26,10 +26,10 @@ import (
 //	retired  the text has its original bytes; the detours stay until no thread can be in them
 type Patch struct {
 	*planner.Patch
-	Stages  []*stage
-	entries []int  // numbers of its journal entries, one for each write
-	Armed   bool   // the jump is in the text, or couldn't be taken out of it
-	island  *Patch // the instructions that give way to it, armed before it; nil: none
+	Stages  []stage // they don't move: there are pointers to them
+	entries []int   // numbers of its journal entries, one for each write
+	Armed   bool    // the jump is in the text, or couldn't be taken out of it
+	island  *Patch  // the instructions that give way to it, armed before it; nil: none
 }
 
 // stage is one piece of a patch's detour, in the target.
@@ -47,11 +47,9 @@ func newPatch(p *planner.Patch) *Patch {
 
 // addStages makes the stages of a patch, or of an island of the patch owner.
 func (p *Patch) addStages(owner *Patch) {
-	p.Stages = make([]*stage, len(p.Patch.Stages))
-	all := make([]stage, len(p.Stages))
-	for i, st := range p.Patch.Stages {
-		all[i] = stage{st, owner}
-		p.Stages[i] = &all[i]
+	p.Stages = make([]stage, len(p.Patch.Stages))
+	for i := range p.Stages {
+		p.Stages[i] = stage{&p.Patch.Stages[i], owner}
 	}
 	if p.Island != nil {
 		p.island = &Patch{Patch: p.Island}
@@ -71,8 +69,8 @@ func (s *stage) owner() *Patch {
 func (p *Patch) allStages() iter.Seq[*stage] {
 	return func(yield func(*stage) bool) {
 		for q := p; q != nil; q = q.island {
-			for _, s := range q.Stages {
-				if !yield(s) {
+			for i := range q.Stages {
+				if !yield(&q.Stages[i]) {
 					return
 				}
 			}
@@ -83,7 +81,7 @@ func (p *Patch) allStages() iter.Seq[*stage] {
 // leavesAt is the address of the detour for the exit at a; 0 if the patch has none.
 func (p *Patch) leavesAt(a symbols.Addr) symbols.Addr {
 	for s := range p.allStages() {
-		if s.Leaves && s.At == a {
+		if s.Leaves() && s.At == a {
 			return s.Base
 		}
 	}
@@ -148,9 +146,10 @@ func (ps *patches) add(list []*Patch) {
 		ps.List = append(ps.List, p)
 		ps.pages.Add(p)
 		for q := p; q != nil; q = q.island {
-			for _, s := range q.Stages {
+			for i := range q.Stages {
+				s := &q.Stages[i]
 				fresh = append(fresh, s)
-				if s.Way != nil && s.Way.Outlives() {
+				if way := s.Way(); way != nil && way.Outlives() {
 					ps.outlive = append(ps.outlive, s)
 				}
 				if s.Detour == nil {
@@ -236,13 +235,13 @@ func (ps *patches) Covering(a symbols.Addr, n int) *Patch {
 // state says whether the instruction that they are at has run. ok is false if the thread isn't in
 // displaced instructions.
 func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
-	off := int(symbols.Addr(regs.Rip) - s.CopyAt)
-	if off == s.Copied && s.Onward != 0 {
+	off := int(symbols.Addr(regs.Rip) - s.CopyAt())
+	if off == s.Copied() && s.Onward() != 0 {
 		out := *regs
-		out.Rip = uint64(s.Onward)
+		out.Rip = uint64(s.Onward())
 		return &out, insn.After, true
 	}
-	if symbols.Addr(regs.Rip) < s.CopyAt || off >= s.Copied {
+	if symbols.Addr(regs.Rip) < s.CopyAt() || off >= s.Copied() {
 		return nil, 0, false
 	}
 	pt := s.Moved().Where(off)
@@ -257,8 +256,8 @@ func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	if out, _, ok := s.InCopy(regs, mem); ok {
 		return out, true
 	}
-	if s.Way != nil {
-		return runningWay(s.Way).leave(s, regs, mem)
+	if way := s.Way(); way != nil {
+		return runningWay(way).leave(s, regs, mem)
 	}
 	return s.leaveDetour(regs, mem)
 }
@@ -296,7 +295,7 @@ func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 
 // injects is how the stage changes the results of calls; nil if it doesn't.
 func (s *stage) injects() *Injecting {
-	for _, w := range s.Wants {
+	for _, w := range s.Wants() {
 		if x := PlacedOf(w).target.Engine.Inject; x != nil && x.Result != nil {
 			return x
 		}

@@ -52,7 +52,7 @@ func TestMemoryOfStages(t *testing.T) {
 		for range 1 + rng.IntN(4) {
 			p := &Patch{Patch: &planner.Patch{}}
 			for range rng.IntN(12) {
-				st := &stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: 1 + rng.IntN(30)}, patch: p}
+				st := stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: uint32(1 + rng.IntN(30))}, patch: p}
 				n := symbols.Addr(st.Size+15) / 16
 				if used[st.Base/16] || used[st.Base/16+n-1] {
 					continue
@@ -62,7 +62,7 @@ func TestMemoryOfStages(t *testing.T) {
 				}
 				p.Stages = append(p.Stages, st)
 			}
-			slices.SortFunc(p.Stages, byBase)
+			slices.SortFunc(p.Stages, func(a, b stage) int { return byBase(&a, &b) })
 			ps.add([]*Patch{p})
 		}
 		if rng.IntN(2) == 0 {

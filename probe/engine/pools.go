@@ -50,7 +50,7 @@ func (tg *Target) layPools(ctx context.Context, x *planner.Pools, list []*Patch)
 	seen := map[uint64]bool{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			w := st.Way
+			w := st.Way()
 			if w == nil {
 				continue
 			}
@@ -74,10 +74,10 @@ func (tg *Target) layPools(ctx context.Context, x *planner.Pools, list []*Patch)
 func (tg *Target) freePools(ctx context.Context) {
 	var used []uint64
 	for _, st := range tg.Patches.Stages {
-		if st.Way != nil {
-			used = append(used, st.Way.At())
+		if st.Way() != nil {
+			used = append(used, st.Way().At())
 		}
-		for _, w := range st.Wants {
+		for _, w := range st.Wants() {
 			if w.P.Landing != nil { // it looks into a table
 				used = append(used, PlacedOf(w).lands.calls.Addr)
 			}

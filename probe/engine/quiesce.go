@@ -51,5 +51,5 @@ func (ps *patches) Recording(pc symbols.Addr) bool {
 	if st == nil || st.Detour == nil {
 		return false
 	}
-	return pc < st.CopyAt || pc >= st.CopyAt+symbols.Addr(st.Copied)
+	return pc < st.CopyAt() || pc >= st.CopyAt()+symbols.Addr(st.Copied())
 }

@@ -22,7 +22,7 @@ func (f trampolineReturns) inUse() bool { return f.Probe.Owner.(*Placed).Optimiz
 func (f trampolineReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	var r fetch.Regs
 	tracee.FetchRegs(regs, &r)
-	ok, err := st.Trampolines.Leave(&r, mem, uint64(st.At))
+	ok, err := st.Trampolines().Leave(&r, mem, uint64(st.At))
 	if err != nil {
 		return nil, false
 	}
@@ -42,12 +42,12 @@ func (tg *Target) held(a symbols.Addr) (*planner.TrampolineWay, int) {
 	if st == nil {
 		return nil, 0
 	}
-	f, ok := st.Way.(*planner.TrampolineWay)
+	f, ok := st.Way().(*planner.TrampolineWay)
 	if !ok {
 		return nil, 0
 	}
-	n := st.Trampolines.Instance(uint64(a))
-	if n == 0 || st.Trampolines.Trampoline(n) != uint64(a) {
+	n := st.Trampolines().Instance(uint64(a))
+	if n == 0 || st.Trampolines().Trampoline(n) != uint64(a) {
 		return nil, 0
 	}
 	return f, n
@@ -89,7 +89,7 @@ func (f trampolineReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, 
 	tg.faulted(t, at.si)
 	trampoline := out.Rip != uint64(st.At)
 	if !trampoline {
-		out.Rip = uint64(st.CopyAt)
+		out.Rip = uint64(st.CopyAt())
 	}
 	if err := errors.Join(t.EndSequence(tg.inStage), t.SetRegs(out)); err != nil {
 		return tracee.Resume, true // gone

@@ -77,8 +77,8 @@ func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Pt
 		return tracee.Deliver, false
 	}
 	at := faulting{t: t, si: si, regs: regs, st: st, in: in}
-	if st.Way != nil {
-		return runningWay(st.Way).rollBack(tg, at)
+	if st.Way() != nil {
+		return runningWay(st.Way()).rollBack(tg, at)
 	}
 	return tg.detourRolledBack(at)
 }
@@ -114,15 +114,15 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.Engine, tg.thread(t); s.fill(tg, th) == nil {
-		if st.Leaves && st.Exits().Calls.Common && !st.Wants[0].Alone {
+		if st.Leaves() && st.Exits().Calls.Common && !st.Wants()[0].Alone {
 			s.commonInstead(tg, th, st, taken)
-			return sendTo(tg, t, &out, st.CopyAt), true
+			return sendTo(tg, t, &out, st.CopyAt()), true
 		}
-		for _, w := range st.Wants[min(taken, len(st.Wants)):] {
+		for _, w := range st.Wants()[min(taken, len(st.Wants())):] {
 			s.takeInstead(tg, th, st, w)
 		}
 	}
-	return sendTo(tg, t, &out, st.CopyAt), true
+	return sendTo(tg, t, &out, st.CopyAt()), true
 }
 
 // inStage reports whether an address is in a detour, or in code that detours share.
@@ -132,7 +132,7 @@ func (tg *Target) inStage(a symbols.Addr) bool { return tg.Patches.StageAt(a) !=
 // of the record; taken is the number of hits that the detour has begun. If dropRecord returns true,
 // the last of these hits is still to be taken.
 func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
-	if taken == 0 || taken > len(st.Wants) || st.Wants[taken-1].Kind == planner.Return {
+	if taken == 0 || taken > len(st.Wants()) || st.Wants()[taken-1].Kind == planner.Return {
 		return false
 	}
 	m := tg.Area.File
@@ -141,7 +141,7 @@ func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 		return false
 	}
 	id, units, committed := ring.SplitState(m.Load32(off + ring.StateOff))
-	if committed || units == 0 || id != st.Wants[taken-1].P.Id {
+	if committed || units == 0 || id != st.Wants()[taken-1].P.Id {
 		return false
 	}
 	m.Store32(off+ring.StateOff, ring.SkipWord(units)) // atomic: the reader may be reading it
@@ -219,7 +219,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	if w.Open() != nil {
 		to, ok := fetch.ValueOf(w.Open(), &s.regs, tg.Proc)
-		if set := st.Exits().PassesTo(st.Wants).To; set == nil || ok && !set.Has(to) {
+		if set := st.Exits().PassesTo(st.Wants()).To; set == nil || ok && !set.Has(to) {
 			s.followOnward(tg, th, st)
 			return
 		}
@@ -239,7 +239,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 // which calls are left to end. The detour has taken the hit of the call with the number taken,
 // counted from 1, but has not freed its row.
 func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
-	if w := st.Wants[0]; w.Passing != detour.NotPassing {
+	if w := st.Wants()[0]; w.Passing != detour.NotPassing {
 		if s.passInstead(tg, th, st, w, w.Passing); w.Notes { // for all of them
 			s.missedJump(st, taken)
 		}
@@ -250,14 +250,14 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 	if mem == nil {
 		return
 	}
-	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.Wants) {
+	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.Wants()) {
 		if in, ok := k.First(mem, sp, ra); ok { // the detour has counted it
 			k.Free(mem, in.Number)
 			tg.freeCall(k, in.Number)
 		}
 	}
 	done := map[uint32]bool{}
-	for i, w := range st.Wants {
+	for i, w := range st.Wants() {
 		done[w.P.Id] = true
 		s.exitInstead(tg, st, w, mem, i != taken-1)
 	}
@@ -270,7 +270,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 			continue
 		}
 		if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.Anywhere {
-			w := st.Wants[0]
+			w := st.Wants()[0]
 			w.P = &p.Probe
 			s.exitInstead(tg, st, w, mem, true)
 		}
@@ -280,7 +280,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 // missedJump counts as missed the calls that a jump to another function should have noted, except
 // the first noted ones.
 func (s *Engine) missedJump(st *stage, noted int) {
-	for _, w := range st.Wants {
+	for _, w := range st.Wants() {
 		if !w.Notes || w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 			continue
 		}

@@ -99,13 +99,13 @@ func (tg *Target) forgetKeys(r *retired) {
 func (tg *Target) instancesUsed(r *retired) (n int, err error) {
 	for _, p := range r.patches {
 		for st := range p.allStages() {
-			if st.Way == nil || !st.Way.Outlives() {
+			if st.Way() == nil || !st.Way().Outlives() {
 				continue
 			}
-			if err := tg.reclaimWay(runningWay(st.Way), nil); err != nil {
+			if err := tg.reclaimWay(runningWay(st.Way()), nil); err != nil {
 				return 0, err
 			}
-			pool, at := st.Way.Memory(), st.Way.At()
+			pool, at := st.Way().Memory(), st.Way().At()
 			mem := make([]byte, pool.Size())
 			if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(at)); err != nil {
 				return 0, err

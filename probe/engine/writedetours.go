@@ -68,20 +68,21 @@ func beside(list []*Patch, fresh []plan.Range) bool {
 
 // detourEnd is the address behind the patch's detour. It has one.
 func (p *Patch) detourEnd() symbols.Addr {
-	last := p.Stages[len(p.Stages)-1]
+	last := &p.Stages[len(p.Stages)-1]
 	return last.Base + symbols.Addr(last.Size)
 }
 
 // appendDetour appends a patch's detour to text, which begins at base. Breakpoints fill the room
 // before it and between its stages.
 func (tg *Target) appendDetour(text []byte, base symbols.Addr, p *Patch) []byte {
-	for _, s := range p.Stages {
+	for i := range p.Stages {
+		s := &p.Stages[i]
 		for base+symbols.Addr(len(text)) < s.Base {
 			text = append(text, breakpoint)
 		}
-		text = append(text, s.Text...)
-		s.Text = nil
-		if s.Trampolines != nil {
+		text = append(text, s.Text()...)
+		s.Written()
+		if s.Trampolines() != nil {
 			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.Size))
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 // TestDetoursBeside: detours are written together only where nothing else can lie between them.
 func TestDetoursBeside(t *testing.T) {
-	patch := func(at symbols.Addr, size int) *Patch {
-		return newPatch(&planner.Patch{Stages: []*planner.Stage{{Base: at, Size: size}}})
+	patch := func(at symbols.Addr, size uint32) *Patch {
+		return newPatch(&planner.Patch{Stages: []planner.Stage{{Base: at, Size: size}}})
 	}
 	fresh := []plan.Range{{Lo: 0x1000, Hi: 0x2000}, {Lo: 0x2000, Hi: 0x40000}}
 	for _, c := range []struct {
@@ -33,7 +33,10 @@ func TestDetoursBeside(t *testing.T) {
 		}
 	}
 	tg := &Target{}
-	two := newPatch(&planner.Patch{Stages: []*planner.Stage{{Base: 0x1010, Size: 2, Text: []byte{1, 2}}, {Base: 0x1014, Size: 1, Text: []byte{3}}}})
+	two := newPatch(&planner.Patch{Stages: []planner.Stage{{Base: 0x1010}, {Base: 0x1014}}})
+	var texts planner.Texts
+	texts.Keep(two.Stages[0].Stage, []byte{1, 2})
+	texts.Keep(two.Stages[1].Stage, []byte{3})
 	got := tg.appendDetour([]byte{9}, 0x100e, two)
 	if want := "\x09\xcc\x01\x02\xcc\xcc\x03"; string(got) != want {
 		t.Errorf("%x, want %x", got, want)

@@ -190,11 +190,6 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 						c.Tactic, c.Why = p.Tactic, p.Why
 					}
 				}
-				if built.Wants == nil {
-					built.Wants = slices.Clip(byAddr[a]) // nearly always all
-				} else {
-					built.Wants = append(built.Wants, byAddr[a]...)
-				}
 				delete(byAddr, a)
 			}
 		}

@@ -14,63 +14,122 @@ import (
 // probe, or several whose jumps would overlap.
 type Patch struct {
 	Plan   plan.Packed
-	Wants  []Request // the requests that it serves, each once
-	Stages []*Stage
-	Island *Patch // the instructions that give way to it, armed before it; nil: none
+	Wants  []Request // the requests that it serves, each once; an island's are its patch's
+	Stages []Stage   // they don't move: there are pointers to them
+	Island *Patch    // the instructions that give way to it, armed before it; nil: none
 }
 
 // Stage is one piece of a patch's detour: the probes of one address, then the
-// displaced instructions up to the next stage or the jump back.
+// displaced instructions up to the next stage or the jump back. There are hundreds of thousands of
+// them, so they refer to what their patch has, and sizes are as small as they can be.
 type Stage struct {
 	Base   symbols.Addr
-	Size   int
 	At     symbols.Addr   // the first displaced instruction
 	Detour *detour.Detour // nil: only copies
-	Wants  []Request      // what the detour serves
-	// Way is the way of the return probe whose entry or exit this code serves; nil: it serves
-	// none. Leaves says that it is an exit.
-	Way    Way
-	Leaves bool
-	// Trampolines are the return trampolines in the code; nil: there are none.
-	Trampolines *detour.Return
-	// Code has the displaced instructions from At on. Their copies, made by opts, are at CopyAt
-	// and take Copied bytes.
-	Code   []byte
-	CopyAt symbols.Addr
-	Copied int
-	opts   insn.Options
-	// Onward is the program's address for a thread at the jump that leads from the copies to the
-	// next stage; 0 if there is no such jump.
-	Onward symbols.Addr
-	Text   []byte // the code; nil once it is written to the target
-	sketch *detour.Sketch
+	patch  *Patch         // whose detour it belongs to; for an island the patch that it makes room for
+	exits  *ExitWay       // Way, if that is by exits
+	rare   *rareStage     // nil: all of it is zero
+	text   *textPiece     // the piece that has its code; nil once that is written to the target
+	// The code is at textAt in its piece. The copies are copyAt bytes behind Base.
+	textAt, copyAt uint32
+	Size           uint32 // of the code
+	copied         uint16 // size of the copies
+	displaced      uint8  // size of the displaced instructions; 0: it has no copies
+	goesOn, leaves bool   // a jump leads from the copies to the next stage; it serves an exit
+	// What the detour serves is so many of the patch's requests, from one on.
+	first, served uint16
+}
+
+// rareStage is what few stages have.
+type rareStage struct {
+	trampolines *detour.Return
+	way         *TrampolineWay
+	island      *Patch            // that the stage is of
+	lead        map[uint64]uint64 // insn.Options.Lead of its copies
+}
+
+func (s *Stage) rarely() rareStage {
+	if s.rare == nil {
+		return rareStage{}
+	}
+	return *s.rare
 }
 
 // Owns yields the bytes that the patch and its island write or guard.
 func (p *Patch) Owns() iter.Seq[plan.Range] { return p.Plan.Owns() }
 
-// Exits is the stage's way if it is by exits, else nil.
-func (s *Stage) Exits() *ExitWay {
-	x, _ := s.Way.(*ExitWay)
-	return x
+// Wants are the requests that the detour serves.
+func (s *Stage) Wants() []Request {
+	if s.served == 0 {
+		return nil
+	}
+	return s.patch.Wants[s.first:][:s.served:s.served]
 }
+
+// Way is the way of the return probe whose entry or exit this code serves; nil: it serves none.
+func (s *Stage) Way() Way {
+	if s.exits != nil {
+		return s.exits
+	}
+	if w := s.rarely().way; w != nil {
+		return w
+	}
+	return nil
+}
+
+// Exits is the stage's way if it is by exits, else nil.
+func (s *Stage) Exits() *ExitWay { return s.exits }
+
+// Leaves says that the stage serves an exit of a return probe by exits.
+func (s *Stage) Leaves() bool { return s.leaves }
+
+// Trampolines are the return trampolines in the code; nil: there are none.
+func (s *Stage) Trampolines() *detour.Return { return s.rarely().trampolines }
 
 // JumpsOn is how to compute where the stage's jump leads, if the stage serves a jump through a register or
 // memory; else nil.
 func (s *Stage) JumpsOn() *fetch.Chain {
-	if !s.Leaves || len(s.Wants) == 0 {
+	if ws := s.Wants(); s.leaves && len(ws) > 0 {
+		return ws[0].Open()
+	}
+	return nil
+}
+
+// Code has the displaced instructions from At on, whose copies are at CopyAt.
+func (s *Stage) Code() []byte {
+	if s.displaced == 0 {
 		return nil
 	}
-	return s.Wants[0].Open()
+	p := s.patch
+	if island := s.rarely().island; island != nil {
+		p = island
+	}
+	return p.Plan.Displaced()[uint64(s.At)-p.Plan.At:][:s.displaced:s.displaced]
+}
+
+// CopyAt is where the copies of the displaced instructions begin.
+func (s *Stage) CopyAt() symbols.Addr { return s.Base + symbols.Addr(s.copyAt) }
+
+// Copied is the size of the copies.
+func (s *Stage) Copied() int { return int(s.copied) }
+
+// Onward is the program's address for a thread at the jump that leads from the copies to the
+// next stage; 0 if there is no such jump.
+func (s *Stage) Onward() symbols.Addr {
+	if !s.goesOn {
+		return 0
+	}
+	return s.At + symbols.Addr(s.displaced)
 }
 
 // Moved are the stage's copies. They are made anew at each call, to save memory: there are many stages and
 // few calls.
 func (s *Stage) Moved() insn.Moved {
-	if len(s.Code) == 0 {
+	code := s.Code()
+	if len(code) == 0 {
 		return insn.Moved{}
 	}
-	m, err := insn.RelocateWindow(s.Code, uint64(s.At), uint64(s.CopyAt), s.opts)
+	m, err := insn.RelocateWindow(code, uint64(s.At), uint64(s.CopyAt()), insn.Options{NoJumpBack: s.goesOn, Lead: s.rarely().lead})
 	if err != nil {
 		return insn.Moved{} // can't happen: making them has succeeded before
 	}
@@ -85,16 +144,17 @@ func (s *Stage) Holds(pc symbols.Addr) bool {
 // Entry is where a thread at an address under the patch must continue: at the detour of a probe that is
 // there, or at the instruction's copy. ok is false if no instruction began at that address.
 func (p *Patch) Entry(a symbols.Addr) (symbols.Addr, bool) {
-	for _, s := range p.Stages {
+	for i := range p.Stages {
+		s := &p.Stages[i]
 		if s.At == a {
 			return s.Base, true
 		}
-		if a > s.At && a < s.At+symbols.Addr(len(s.Code)) {
-			if off := a - s.At; insn.SameOffset(s.Code, int(off)) {
-				return s.CopyAt + off, true
+		if a > s.At && a < s.At+symbols.Addr(s.displaced) {
+			if off := a - s.At; insn.SameOffset(s.Code(), int(off)) {
+				return s.CopyAt() + off, true
 			}
 			if off, ok := s.Moved().Copy(uint64(a)); ok {
-				return s.CopyAt + symbols.Addr(off), true
+				return s.CopyAt() + symbols.Addr(off), true
 			}
 		}
 	}

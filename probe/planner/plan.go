@@ -28,8 +28,8 @@ func (b *Plan) Lines() (out []string) {
 			for _, w := range q.Plan.Writes() {
 				s += fmt.Sprintf(" %#x %x", w.At, w.Bytes)
 			}
-			for _, st := range q.Stages {
-				s += fmt.Sprintf(" %#x %x", uint64(st.Base), st.Text)
+			for i := range q.Stages {
+				s += fmt.Sprintf(" %#x %x", uint64(q.Stages[i].Base), q.Stages[i].Text())
 			}
 			for _, w := range q.Wants {
 				s += fmt.Sprintf(" %d/%d", w.P.Id, w.Kind)

@@ -37,9 +37,10 @@ type planner struct {
 	common   *Shared
 	tally    *Tally
 	prepared map[*assess.Function]preparedFunction
-	texts    []byte // the code of stages (texts.go)
+	texts    Texts
 	mover    insn.Relocator
-	near     []plan.Range // the bytes that taken has listed last
+	sketch   *detour.Sketch // of the stage that is built
+	near     []plan.Range   // the bytes that taken has listed last
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the

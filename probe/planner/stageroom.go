@@ -35,25 +35,27 @@ func (o *planner) room(at uint64, ws []Request) (int, error) {
 	}
 	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
-	for _, part := range o.apart(ws) {
+	parts, _ := o.apart(ws)
+	for _, part := range parts {
 		like, simple := o.shapeOf(part)
 		if known, ok := o.shapes[like]; simple && ok {
 			size += known.room
 			o.sketches[keyOf(part)] = known.sketch
 			continue
 		}
-		st := &Stage{Base: symbols.Addr(base), sketch: &detour.Sketch{}}
+		st, sketch := &Stage{Base: symbols.Addr(base)}, &detour.Sketch{}
+		o.sketch = sketch
 		text, err := o.probes(st, part, tail)
 		if err != nil {
 			return 0, err
 		}
 		if len(part) > 0 && o.sketches != nil {
-			o.sketches[keyOf(part)] = st.sketch
+			o.sketches[keyOf(part)] = sketch
 		}
-		n := (len(text)-sketchTail-st.sketch.Shorter()+15)&^15 + stageRoom
+		n := (len(text)-sketchTail-sketch.Shorter()+15)&^15 + stageRoom
 		size += n
 		if simple {
-			o.shapes[like] = sized{n, st.sketch}
+			o.shapes[like] = sized{n, sketch}
 		}
 	}
 	return size, nil

@@ -3,6 +3,7 @@ package planner
 import (
 	"errors"
 	"maps"
+	"math"
 	"slices"
 
 	"kprobe/probe/asm"
@@ -25,7 +26,7 @@ type tailFunc = func(c *asm.Code) error
 // build builds the detours of a jump, for the address that the plan has chosen.
 func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, error) {
 	if !p.Bypasses() {
-		return o.buildLed(p, byAddr, nil)
+		return o.buildLed(p, byAddr, nil, nil)
 	}
 	// Branches in the copies lead to detours whose addresses are known when all are built.
 	lead := map[uint64]uint64{}
@@ -35,7 +36,7 @@ func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, err
 		}
 	}
 	for range 3 {
-		out, err := o.buildLed(p, byAddr, lead)
+		out, err := o.buildLed(p, byAddr, lead, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -62,14 +63,23 @@ func (p *Patch) bypassed() map[uint64]uint64 {
 	return out
 }
 
-// buildLed is build for known places of detours to which branches in the copies lead.
-func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[uint64]uint64) (*Patch, error) {
+// buildLed is build for known places of detours to which branches in the copies lead. owner is the patch that
+// p makes room for as an island; nil: none.
+func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[uint64]uint64, owner *Patch) (*Patch, error) {
 	if !p.Tactic.Jump() {
 		return &Patch{Plan: p.Pack(nil)}, nil
 	}
 	out := &Patch{}
+	if owner == nil {
+		owner = out
+		n := 0
+		for _, a := range p.AllSites() {
+			n += len(byAddr[a])
+		}
+		out.Wants = make([]Request, 0, n)
+	}
 	if p.Island != nil {
-		island, err := o.buildLed(p.Island, byAddr, lead)
+		island, err := o.buildLed(p.Island, byAddr, lead, owner)
 		if err != nil {
 			return nil, err
 		}
@@ -87,21 +97,26 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 	starts := []start{{at: p.At}}
 	for _, a := range p.Sites {
 		pos := max(a, p.At)
-		if last := &starts[len(starts)-1]; last.at == pos {
-			last.sites = append(last.sites, byAddr[a]...)
+		if last := &starts[len(starts)-1]; last.at == pos && last.sites == nil {
+			last.sites = byAddr[a]
+		} else if last.at == pos {
+			last.sites = append(slices.Clip(last.sites), byAddr[a]...)
 		} else {
 			starts = append(starts, start{pos, byAddr[a]})
 		}
 	}
 	for i := len(starts) - 1; i >= 0; i-- {
 		var parts []start
-		for _, ws := range o.apart(starts[i].sites) {
+		staged, others := o.apart(starts[i].sites)
+		for _, ws := range staged {
 			parts = append(parts, start{starts[i].at, ws})
 		}
+		owner.Wants = append(owner.Wants, others...)
 		starts = slices.Replace(starts, i, i+1, parts...)
 	}
 	base := p.Detour
 	end := p.Detour + uint64(p.Room)
+	out.Stages = make([]Stage, len(starts))
 	for i, s := range starts {
 		from := s.at - p.At
 		code := displaced[from:]
@@ -110,7 +125,8 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 			code = displaced[from : starts[i+1].at-p.At]
 			opts.NoJumpBack = true
 		}
-		st := &Stage{Base: symbols.Addr(base), At: symbols.Addr(s.at)}
+		st := &out.Stages[i]
+		*st = Stage{Base: symbols.Addr(base), At: symbols.Addr(s.at), patch: owner, first: uint16(len(owner.Wants))}
 		var next uint64
 		if i+1 < len(starts) {
 			// The size doesn't depend on where the next stage lies.
@@ -124,12 +140,21 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 		if err != nil {
 			return nil, err
 		}
-		st.Size = len(text)
 		if base+uint64(len(text)) > end {
 			return nil, errRoom
 		}
-		o.keepText(st, text)
-		out.Stages = append(out.Stages, st)
+		o.texts.Keep(st, text)
+		if owner != out || lead != nil {
+			x := st.rarely()
+			if x.lead = lead; owner != out {
+				x.island = out
+			}
+			st.rare = &x
+		}
+		if len(owner.Wants)+len(s.sites) > math.MaxUint16 {
+			return nil, errors.New("too many probes share its jump")
+		}
+		owner.Wants = append(owner.Wants, s.sites...)
 		base = (base + uint64(len(text)) + 15) &^ 15
 	}
 	return out, nil
@@ -139,8 +164,7 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 // in a jump; 0: this is the last.
 func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options, next uint64) ([]byte, error) {
 	tail := func(c *asm.Code) error {
-		st.CopyAt = symbols.Addr(c.Here())
-		st.Code, st.Copied = nil, 0
+		st.copyAt = uint32(c.Here() - uint64(st.Base))
 		if len(code) == 0 {
 			c.JmpAddr(next)
 			return nil
@@ -149,10 +173,9 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		if err != nil {
 			return err
 		}
-		st.Code, st.Copied, st.opts = code, len(m.Code), opts
+		st.displaced, st.copied, st.goesOn = uint8(len(code)), uint16(len(m.Code)), opts.NoJumpBack
 		c.Raw(m.Code...)
 		if next != 0 {
-			st.Onward = st.At + symbols.Addr(len(code))
 			c.JmpAddr(next)
 		}
 		return nil
@@ -164,7 +187,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		}
 		return c.Bytes()
 	}
-	st.sketch = o.sketches[keyOf(ws)]
+	o.sketch = o.sketches[keyOf(ws)]
 	return o.probes(st, ws, tail)
 }
 
@@ -177,7 +200,7 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 		return o.course(last.P).Way().buildEntry(o, st, ws, tail)
 	}
 	params := o.goParams(ws[0])
-	params.Sketch, params.FlagsDead = st.sketch, o.flagsDead(ws)
+	params.Sketch, params.FlagsDead = o.sketch, o.flagsDead(ws)
 	var d *detour.Detour
 	var err error
 	if ws[0].Kind == LoneExit {
@@ -188,7 +211,7 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.Wants = d, ws
+	st.Detour, st.served = d, uint16(len(ws))
 	return d.Code, nil
 }
 
@@ -231,10 +254,11 @@ func (o *planner) sameTable(a, b Request) bool {
 //   - for each common table and kind of passing, all exits
 //   - each other exit
 //
-// There is at least one part, which may be empty. A part of one request may be ws itself.
-func (o *planner) apart(ws []Request) [][]Request {
-	if len(ws) == 1 {
-		return [][]Request{ws}
+// There is at least one part, which may be empty. A part of one request may be ws itself. others are the
+// requests that need no stage.
+func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
+	if len(ws) == 1 && !ws[0].Joins { // an earlier plan may have set it
+		return [][]Request{ws}, nil
 	}
 	var entries, leaves []Request
 	var out, landings [][]Request
@@ -264,6 +288,7 @@ func (o *planner) apart(ws []Request) [][]Request {
 					noted[at.table] = is
 				}
 				if is {
+					others = append(others, w)
 					continue
 				}
 			}
@@ -293,7 +318,7 @@ func (o *planner) apart(ws []Request) [][]Request {
 	case len(entries) > 0 || len(out)+len(landings) == 0:
 		out = append([][]Request{entries}, out...)
 	}
-	return append(landings, out...)
+	return append(landings, out...), others
 }
 
 // enterStage builds the stage of an entry by exits. The last of ws is the return probe, the others are entry
@@ -301,14 +326,14 @@ func (o *planner) apart(ws []Request) [][]Request {
 func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
-	params.Sketch = st.sketch
+	params.Sketch = o.sketch
 	calls := x.Calls
 	calls.Joined = last.Joins
 	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.Way, st.Wants = d, x, ws
+	st.Detour, st.exits, st.served = d, x, uint16(len(ws))
 	return d.Code, nil
 }
 
@@ -316,7 +341,7 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	w := ws[0]
 	params, x := o.goParams(w), o.course(w.P).ByExits
-	params.Sketch = st.sketch
+	params.Sketch = o.sketch
 	var d *detour.Detour
 	var err error
 	switch {
@@ -339,6 +364,6 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.Way, st.Leaves, st.Wants = d, x, true, ws
+	st.Detour, st.exits, st.leaves, st.served = d, x, true, uint16(len(ws))
 	return d.Code, nil
 }

@@ -65,11 +65,11 @@ func (o *planner) followable(w Request) string {
 
 func (f *TrampolineWay) buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	params := o.params
-	params.Sketch = st.sketch
+	params.Sketch = o.sketch
 	r, err := detour.BuildReturn(uint64(st.Base), &params, o.probesOf(ws[len(ws)-1:])[0], f.Pool, tail)
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.Way, st.Trampolines = &r.Detour, f, r
+	st.Detour, st.rare = &r.Detour, &rareStage{way: f, trampolines: r}
 	return r.Code, nil
 }
