@@ -174,7 +174,7 @@ func leavesState(t *testing.T, tg *engine.Target, th *tracee.Thread, state leave
 	}
 	pc := symbols.Addr(regs.Rip)
 	st := tg.Patches.StageAt(pc)
-	more = first || st != nil || tg.InShared(pc) || tg.Patches.LongJump(pc) != nil
+	more = first || !st.None() || tg.InShared(pc) || tg.Patches.LongJump(pc) != nil
 	switch {
 	case !more || state == plainly:
 		return more, more
@@ -183,7 +183,7 @@ func leavesState(t *testing.T, tg *engine.Target, th *tracee.Thread, state leave
 			t.Error(err)
 		}
 		return true, true
-	case st == nil:
+	case st.None():
 		return true, false
 	}
 	out, _, ok := st.InCopy(regs, tg.Proc)

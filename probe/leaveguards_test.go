@@ -44,7 +44,7 @@ func TestLeavesGuards(t *testing.T) {
 			ready := false
 			put := stopped(func(th *tracee.Thread) {
 				regs, err := th.Regs()
-				if _, signal := th.Signal(); err != nil || signal || int64(regs.Orig_rax) >= 0 || tg.Patches.StageAt(symbols.Addr(regs.Rip)) != nil {
+				if _, signal := th.Signal(); err != nil || signal || int64(regs.Orig_rax) >= 0 || !tg.Patches.StageAt(symbols.Addr(regs.Rip)).None() {
 					return
 				}
 				was, ready = *regs, true

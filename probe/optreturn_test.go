@@ -148,8 +148,8 @@ func TestStageIsLeftBehind(t *testing.T) {
 	err := l.s.engine.Tracer.Do(func() error {
 		for _, tg := range l.s.engine.Targets {
 			for _, p := range tg.Patches.List {
-				for i, st := range p.Stages[:max(len(p.Stages)-1, 0)] {
-					next := p.Stages[i+1].At
+				for i := range max(len(p.Stages)-1, 0) {
+					st, next := tg.Patches.StageAt(p.Stages[i].Base), p.Stages[i+1].At
 					if next == st.At {
 						continue
 					}

@@ -34,7 +34,7 @@ func sharing(t *testing.T, l *live, pid int) (found, left int) {
 					t.Error("shared code is taken for a detour")
 				}
 				st, at := tg.StageOf(regs)
-				if st == nil {
+				if st.None() {
 					t.Errorf("thread %d at %#x in shared code comes from nowhere", th.TID(), regs.Rip)
 					continue
 				}

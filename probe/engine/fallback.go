@@ -81,7 +81,7 @@ func caught(list []*Patch) (n int) {
 // catchDetour enters into the fallback handler's table where threads continue whose detours can't go
 // on, because they ask (detour.Ask) or because their stack has no room. If the table is full, the
 // rest is left out.
-func (s *stage) catchDetour(table *detour.Table) {
+func (s stage) catchDetour(table *detour.Table) {
 	for _, k := range s.Detour.Asks {
 		_ = table.Insert(detour.FaultKey(k.At), k.Back)
 	}
@@ -96,7 +96,7 @@ func (s *stage) catchDetour(table *detour.Table) {
 }
 
 // forgetDetour removes the entries of catchDetour from the fallback handler's table.
-func (s *stage) forgetDetour(table *detour.Table) {
+func (s stage) forgetDetour(table *detour.Table) {
 	for _, k := range s.Detour.Asks {
 		table.Remove(detour.FaultKey(k.At))
 	}
@@ -107,7 +107,7 @@ func (s *stage) forgetDetour(table *detour.Table) {
 
 // Pushes yields the instructions of the stage's detour, and of its return trampolines, that write to
 // the stack and may find no room.
-func (s *stage) Pushes() iter.Seq[detour.Push] {
+func (s stage) Pushes() iter.Seq[detour.Push] {
 	return func(yield func(detour.Push) bool) {
 		for k := range s.Detour.Pushes() {
 			if !yield(k) {

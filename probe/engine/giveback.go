@@ -74,7 +74,7 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 }
 
 // forget removes patches and returns their stages.
-func (ps *patches) forget(gone map[*Patch]bool) (out []*stage) {
+func (ps *patches) forget(gone map[*Patch]bool) (out []stage) {
 	ps.List = slices.DeleteFunc(ps.List, func(p *Patch) bool { return gone[p] })
 	stages := ps.Stages[:0]
 	for _, s := range ps.Stages {
@@ -95,7 +95,7 @@ func (ps *patches) forget(gone map[*Patch]bool) (out []*stage) {
 	}
 	clear(ps.Stages[len(stages):])
 	ps.Stages, ps.taken = stages, memoryOf(stages)
-	ps.outlive = slices.DeleteFunc(ps.outlive, func(s *stage) bool { return gone[s.patch] })
+	ps.outlive = slices.DeleteFunc(ps.outlive, func(s stage) bool { return gone[s.patch] })
 	for p := range gone {
 		ps.pages.Drop(p)
 	}
@@ -104,7 +104,7 @@ func (ps *patches) forget(gone map[*Patch]bool) (out []*stage) {
 
 // memoryOf lists the memory of stages, which are in order, adjacent ranges joined. The bytes up to the
 // next multiple of 16 belong to a stage, too.
-func memoryOf(stages []*stage) []plan.Range {
+func memoryOf(stages []stage) []plan.Range {
 	var out []plan.Range
 	for _, s := range stages {
 		end := uint64(s.Base) + uint64(s.Size)

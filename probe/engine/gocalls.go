@@ -78,7 +78,7 @@ func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
 			return false // gone
 		}
 		st, at := tg.StageOf(regs)
-		return st != nil && st.Way() != nil && slices.Contains(goes, st.Way().Of().Owner.(*Placed)) && tg.Patches.Recording(symbols.Addr(at.Rip))
+		return !st.None() && st.Way() != nil && slices.Contains(goes, st.Way().Of().Owner.(*Placed)) && tg.Patches.Recording(symbols.Addr(at.Rip))
 	})
 }
 

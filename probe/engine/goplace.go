@@ -21,7 +21,7 @@ func (s *Engine) returnAlone(p *Placed, ra symbols.Addr) {
 
 // hitStage takes the hits of a detour that found no room on the stack, and continues the thread at
 // the displaced instructions.
-func (s *Engine) hitStage(tg *Target, th *thread, st *stage) tracee.Verdict {
+func (s *Engine) hitStage(tg *Target, th *thread, st stage) tracee.Verdict {
 	regs, err := th.t.Regs()
 	if err != nil {
 		return tracee.Resume

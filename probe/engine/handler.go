@@ -126,7 +126,7 @@ func (h Handler) breakpoint(t *tracee.Thread) tracee.Verdict {
 	}
 	st := tg.Sites[pc]
 	if st == nil || !st.Armed {
-		if stage := tg.Patches.noRoom[pc]; stage != nil {
+		if stage := tg.Patches.noRoom[pc]; !stage.None() {
 			return s.hitStage(tg, th, stage)
 		}
 		if to, ok := tg.Patches.Guards[pc]; ok {
@@ -254,7 +254,7 @@ func (h Handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || tg.Patches.StageAt(pc) != nil || tg.InShared(pc) || tg.Area != nil && tg.Area.Fallbacks.Holds(pc) {
+	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || !tg.Patches.StageAt(pc).None() || tg.InShared(pc) || tg.Area != nil && tg.Area.Fallbacks.Holds(pc) {
 		return tracee.Step
 	}
 	return h.engine.left(tg, t)

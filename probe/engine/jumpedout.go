@@ -72,7 +72,7 @@ func (t *Feed) lookOutside() {
 					continue // gone
 				}
 				pc := symbols.Addr(regs.Rip)
-				if tg.Patches.StageAt(pc) != nil || tg.InShared(pc) || tg.Area.Interrupted(th) {
+				if !tg.Patches.StageAt(pc).None() || tg.InShared(pc) || tg.Area.Interrupted(th) {
 					all = false
 					continue
 				}

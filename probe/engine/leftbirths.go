@@ -335,7 +335,7 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 			return 0, false // gone
 		}
 		pc := symbols.Addr(regs.Rip)
-		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
+		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
 			return 0, false
 		}
 		b := tg.births.at(pc)

@@ -137,7 +137,7 @@ func (tg *Target) standsClear(stopped []*tracee.Thread) bool {
 		if tg.births.unmapsAt(pc) || tg.InShared(pc) || tg.left.holds(pc) {
 			return false
 		}
-		if st := tg.Patches.StageAt(pc); st != nil && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
+		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
 			return false
 		}
 	}

@@ -180,12 +180,12 @@ func (tg *Target) detachNow(ctx context.Context) error {
 // it has had no effect yet, else behind it. inside is false if the thread is in neither.
 func (tg *Target) outside(regs *unix.PtraceRegs, trapped bool) (out *unix.PtraceRegs, inside bool, err error) {
 	pc := symbols.Addr(regs.Rip)
-	if st := tg.Patches.noRoom[pc]; st != nil && trapped {
+	if st := tg.Patches.noRoom[pc]; !st.None() && trapped {
 		at := *regs
 		at.Rip = uint64(st.At)
 		return &at, true, nil
 	}
-	if stage, at := tg.StageOf(regs); stage != nil {
+	if stage, at := tg.StageOf(regs); !stage.None() {
 		out, ok := stage.Leave(at, tg.Proc)
 		if !ok {
 			return nil, true, fmt.Errorf("its registers in the detour of %v can't be read", stage.At)

@@ -69,7 +69,7 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 
 // followOnward makes breakpoints follow calls from a jump on. The thread is at a jump that leaves the
 // function; the calls are those noted with its stack pointer. The session's context is filled.
-func (s *Engine) followOnward(tg *Target, th *thread, st *stage) {
+func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 	k, slot := st.Exits().Calls, s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))

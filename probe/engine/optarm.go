@@ -285,7 +285,7 @@ func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 		return tracee.Step, true
 	}
 	st := tg.Patches.StageAt(pc)
-	if st == nil {
+	if st.None() {
 		return tracee.Deliver, false
 	}
 	if !si.Synchronous() {
@@ -311,7 +311,7 @@ func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 // stepBack replaces the jump of a probe whose instruction has faulted by a breakpoint. The program
 // may repair the cause and execute the instruction again. This is still the same hit, and only a
 // breakpoint can recognise it.
-func (tg *Target) stepBack(t *tracee.Thread, st *stage, regs *unix.PtraceRegs) {
+func (tg *Target) stepBack(t *tracee.Thread, st stage, regs *unix.PtraceRegs) {
 	p := st.patch
 	if !p.Armed || st.Detour == nil {
 		return

@@ -100,7 +100,7 @@ func (tg *Target) ReclaimReturns() error {
 					return errLate
 				}
 				sps = append(sps, regs.Rsp)
-				if st, _ := tg.StageOf(regs); st != nil {
+				if st, _ := tg.StageOf(regs); !st.None() {
 					if st.Way() != nil {
 						busy[st.Way().At()] = true
 					}

@@ -26,51 +26,35 @@ import (
 //	retired  the text has its original bytes; the detours stay until no thread can be in them
 type Patch struct {
 	*planner.Patch
-	Stages  []stage // they don't move: there are pointers to them
-	entries []int   // numbers of its journal entries, one for each write
-	Armed   bool    // the jump is in the text, or couldn't be taken out of it
-	island  *Patch  // the instructions that give way to it, armed before it; nil: none
+	entries []int  // numbers of its journal entries, one for each write
+	Armed   bool   // the jump is in the text, or couldn't be taken out of it
+	island  *Patch // the instructions that give way to it, armed before it; nil: none
 }
 
-// stage is one piece of a patch's detour, in the target.
+// stage is one piece of a patch's detour, in the target. The zero value is none.
 type stage struct {
 	*planner.Stage
 	patch *Patch // whose detour it belongs to; for an island the patch that it makes room for
 }
 
+// None says that there is no stage.
+func (s stage) None() bool { return s.Stage == nil }
+
 // newPatch makes a Patch of a planned one.
 func newPatch(p *planner.Patch) *Patch {
 	out := &Patch{Patch: p}
-	out.addStages(out)
+	if p.Island != nil {
+		out.island = newPatch(p.Island)
+	}
 	return out
 }
 
-// addStages makes the stages of a patch, or of an island of the patch owner.
-func (p *Patch) addStages(owner *Patch) {
-	p.Stages = make([]stage, len(p.Patch.Stages))
-	for i := range p.Stages {
-		p.Stages[i] = stage{&p.Patch.Stages[i], owner}
-	}
-	if p.Island != nil {
-		p.island = &Patch{Patch: p.Island}
-		p.island.addStages(owner)
-	}
-}
-
-// owner is the patch of a stage; nil if there is no stage.
-func (s *stage) owner() *Patch {
-	if s == nil {
-		return nil
-	}
-	return s.patch
-}
-
 // allStages are the stages of the patch and of its island.
-func (p *Patch) allStages() iter.Seq[*stage] {
-	return func(yield func(*stage) bool) {
+func (p *Patch) allStages() iter.Seq[stage] {
+	return func(yield func(stage) bool) {
 		for q := p; q != nil; q = q.island {
 			for i := range q.Stages {
-				if !yield(&q.Stages[i]) {
+				if !yield(stage{&q.Stages[i], p}) {
 					return
 				}
 			}
@@ -122,12 +106,12 @@ func (p *Patch) Guards() iter.Seq2[plan.Guard, symbols.Addr] {
 type patches struct {
 	List   []*Patch
 	pages  planner.PageIndex[*Patch]
-	Stages []*stage     // sorted by base
+	Stages []stage      // sorted by base
 	taken  []plan.Range // memory that they have, in order, adjacent ranges joined
 	// outlive are the stages whose code active calls return by (planner.Way.Outlives).
-	outlive []*stage
+	outlive []stage
 	Guards  map[symbols.Addr]symbols.Addr // a guard's address → where the thread continues
-	noRoom  map[symbols.Addr]*stage       // address of the int3 that a detour executes if the stack has no room
+	noRoom  map[symbols.Addr]stage        // address of the int3 that a detour executes if the stack has no room
 	faults  map[symbols.Addr]symbols.Addr // address of a load that may fault → where the thread continues
 	asks    map[symbols.Addr]detour.Ask   // by address of the instruction that may fault
 }
@@ -135,35 +119,32 @@ type patches struct {
 func newPatches() *patches {
 	return &patches{
 		pages:  planner.PageIndex[*Patch]{},
-		noRoom: map[symbols.Addr]*stage{}, Guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
+		noRoom: map[symbols.Addr]stage{}, Guards: map[symbols.Addr]symbols.Addr{}, faults: map[symbols.Addr]symbols.Addr{},
 		asks: map[symbols.Addr]detour.Ask{},
 	}
 }
 
 func (ps *patches) add(list []*Patch) {
-	var fresh []*stage
+	var fresh []stage
 	for _, p := range list {
 		ps.List = append(ps.List, p)
 		ps.pages.Add(p)
-		for q := p; q != nil; q = q.island {
-			for i := range q.Stages {
-				s := &q.Stages[i]
-				fresh = append(fresh, s)
-				if way := s.Way(); way != nil && way.Outlives() {
-					ps.outlive = append(ps.outlive, s)
-				}
-				if s.Detour == nil {
-					continue
-				}
-				if a := s.Detour.NoRoom; a != 0 {
-					ps.noRoom[symbols.Addr(a)] = s
-				}
-				for _, f := range s.Detour.Faults {
-					ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
-				}
-				for _, a := range s.Detour.Asks {
-					ps.asks[symbols.Addr(a.At)] = a
-				}
+		for s := range p.allStages() {
+			fresh = append(fresh, s)
+			if way := s.Way(); way != nil && way.Outlives() {
+				ps.outlive = append(ps.outlive, s)
+			}
+			if s.Detour == nil {
+				continue
+			}
+			if a := s.Detour.NoRoom; a != 0 {
+				ps.noRoom[symbols.Addr(a)] = s
+			}
+			for _, f := range s.Detour.Faults {
+				ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
+			}
+			for _, a := range s.Detour.Asks {
+				ps.asks[symbols.Addr(a.At)] = a
 			}
 		}
 		for g, to := range p.Guards() {
@@ -175,10 +156,10 @@ func (ps *patches) add(list []*Patch) {
 	ps.taken = join(ps.taken, memoryOf(fresh))
 }
 
-func byBase(a, b *stage) int { return cmp.Compare(a.Base, b.Base) }
+func byBase(a, b stage) int { return cmp.Compare(a.Base, b.Base) }
 
 // merge adds sorted stages to sorted stages. To add a few to many takes little time.
-func merge(all, fresh []*stage) []*stage {
+func merge(all, fresh []stage) []stage {
 	n := len(all)
 	all = append(all, fresh...)
 	for end := len(all); len(fresh) > 0; {
@@ -192,18 +173,18 @@ func merge(all, fresh []*stage) []*stage {
 }
 
 // StageAt finds the stage that holds pc.
-func (ps *patches) StageAt(pc symbols.Addr) *stage {
-	if s := ps.lastBelow(pc + 1); s != nil && s.Holds(pc) {
+func (ps *patches) StageAt(pc symbols.Addr) stage {
+	if s := ps.lastBelow(pc + 1); !s.None() && s.Holds(pc) {
 		return s
 	}
-	return nil
+	return stage{}
 }
 
-// lastBelow finds the last stage that begins below an address; nil if there is none.
-func (ps *patches) lastBelow(a symbols.Addr) *stage {
+// lastBelow finds the last stage that begins below an address, if there is one.
+func (ps *patches) lastBelow(a symbols.Addr) stage {
 	i := sort.Search(len(ps.Stages), func(i int) bool { return ps.Stages[i].Base >= a })
 	if i == 0 {
-		return nil
+		return stage{}
 	}
 	return ps.Stages[i-1]
 }
@@ -234,7 +215,7 @@ func (ps *patches) Covering(a symbols.Addr, n int) *Patch {
 // InCopy returns the program's registers for a thread in the displaced instructions of a stage. The
 // state says whether the instruction that they are at has run. ok is false if the thread isn't in
 // displaced instructions.
-func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
+func (s stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, insn.State, bool) {
 	off := int(symbols.Addr(regs.Rip) - s.CopyAt())
 	if off == s.Copied() && s.Onward() != 0 {
 		out := *regs
@@ -252,7 +233,7 @@ func (s *stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceR
 // Leave returns the program's registers for a thread in the stage: at the jump's place, or at or
 // behind a displaced instruction. The thread's hit may be taken or not. ok is false if the
 // registers can't be found out.
-func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (s stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	if out, _, ok := s.InCopy(regs, mem); ok {
 		return out, true
 	}
@@ -264,7 +245,7 @@ func (s *stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 
 // leaveDetour is Leave for a thread in a stage without return trampolines, outside the displaced
 // instructions.
-func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (s stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	out := *regs
 	out.Rip = uint64(s.At)
 	if s.Detour == nil {
@@ -294,7 +275,7 @@ func (s *stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Pt
 }
 
 // injects is how the stage changes the results of calls; nil if it doesn't.
-func (s *stage) injects() *Injecting {
+func (s stage) injects() *Injecting {
 	for _, w := range s.Wants() {
 		if x := PlacedOf(w).target.Engine.Inject; x != nil && x.Result != nil {
 			return x

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -14,28 +15,28 @@ import (
 func TestMergeStages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var all, want []*stage
+		var all, want []stage
 		for range rng.IntN(6) {
-			var fresh []*stage
+			var fresh []stage
 			for range rng.IntN(12) {
-				fresh = append(fresh, &stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(1000)), Size: 1}})
+				fresh = append(fresh, stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(1000)), Size: 1}})
 			}
 			slices.SortFunc(fresh, byBase)
 			all, want = merge(all, fresh), append(want, fresh...)
 		}
 		slices.SortFunc(want, byBase)
-		if !slices.EqualFunc(all, want, func(a, b *stage) bool { return a.Base == b.Base }) {
+		if !slices.EqualFunc(all, want, func(a, b stage) bool { return a.Base == b.Base }) {
 			t.Fatalf("%d stages are not in order", len(all))
 		}
 		ps := &patches{Stages: all}
 		for a := symbols.Addr(0); a < 1001; a++ {
-			var last *stage
+			var last stage
 			for _, s := range want {
 				if s.Base < a {
 					last = s
 				}
 			}
-			if got := ps.lastBelow(a); (got == nil) != (last == nil) || got != nil && got.Base != last.Base {
+			if got := ps.lastBelow(a); got.None() != last.None() || !got.None() && got.Base != last.Base {
 				t.Fatalf("the last stage below %v is %v, want %v", a, got, last)
 			}
 		}
@@ -50,9 +51,9 @@ func TestMemoryOfStages(t *testing.T) {
 		ps := newPatches()
 		used := map[symbols.Addr]bool{} // by address / 16
 		for range 1 + rng.IntN(4) {
-			p := &Patch{Patch: &planner.Patch{}}
+			p := newPatch(&planner.Patch{})
 			for range rng.IntN(12) {
-				st := stage{Stage: &planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: uint32(1 + rng.IntN(30))}, patch: p}
+				st := planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: uint32(1 + rng.IntN(30))}
 				n := symbols.Addr(st.Size+15) / 16
 				if used[st.Base/16] || used[st.Base/16+n-1] {
 					continue
@@ -62,7 +63,7 @@ func TestMemoryOfStages(t *testing.T) {
 				}
 				p.Stages = append(p.Stages, st)
 			}
-			slices.SortFunc(p.Stages, func(a, b stage) int { return byBase(&a, &b) })
+			slices.SortFunc(p.Stages, func(a, b planner.Stage) int { return cmp.Compare(a.Base, b.Base) })
 			ps.add([]*Patch{p})
 		}
 		if rng.IntN(2) == 0 {

@@ -171,7 +171,7 @@ func (tg *Target) retire(x *exchanged) {
 	led := map[*Patch]bool{} // patches whose detours breakpoints lead into
 	for _, w := range x.Traps {
 		if w.Kind == planner.Redirect {
-			led[tg.Patches.StageAt(w.To()).owner()] = true
+			led[tg.Patches.StageAt(w.To()).patch] = true
 		}
 	}
 	r := &retired{sites: x.gone, patches: tg.Retired.lostCode}
@@ -219,7 +219,7 @@ func (tg *Target) forgetRedirects(r *retired, drop map[*Placed]bool) {
 	var all []redirect
 	led := map[*Patch]bool{} // whether a breakpoint still leads into the patch's detour
 	for _, st := range tg.Sites {
-		p := tg.Patches.StageAt(st.Redirect).owner()
+		p := tg.Patches.StageAt(st.Redirect).patch
 		if st.Redirect == 0 || p == nil {
 			continue
 		}

@@ -16,7 +16,7 @@ type exitReturns struct{ *planner.ExitWay }
 
 func (exitReturns) inUse() bool { return true }
 
-func (exitReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (exitReturns) leave(st stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	return st.leaveDetour(regs, mem)
 }
 

@@ -19,7 +19,7 @@ type trampolineReturns struct{ *planner.TrampolineWay }
 
 func (f trampolineReturns) inUse() bool { return f.Probe.Owner.(*Placed).Optimized }
 
-func (f trampolineReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
+func (f trampolineReturns) leave(st stage, regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	var r fetch.Regs
 	tracee.FetchRegs(regs, &r)
 	ok, err := st.Trampolines().Leave(&r, mem, uint64(st.At))
@@ -39,7 +39,7 @@ func (f trampolineReturns) leave(st *stage, regs *unix.PtraceRegs, mem symbols.M
 // instance. The way is nil if there is none.
 func (tg *Target) held(a symbols.Addr) (*planner.TrampolineWay, int) {
 	st := tg.Patches.StageAt(a)
-	if st == nil {
+	if st.None() {
 		return nil, 0
 	}
 	f, ok := st.Way().(*planner.TrampolineWay)

@@ -23,7 +23,7 @@ type returnWay interface {
 	inUse() bool
 	// leave returns the program's registers for a thread in a stage's code that is not in the
 	// displaced instructions. ok is false if they can't be found out.
-	leave(st *stage, regs *unix.PtraceRegs, mem symbols.Memory) (out *unix.PtraceRegs, ok bool)
+	leave(st stage, regs *unix.PtraceRegs, mem symbols.Memory) (out *unix.PtraceRegs, ok bool)
 	// rollBack moves a thread that faults in a stage's code out of it. done is false if it
 	// can't.
 	rollBack(tg *Target, at faulting) (v tracee.Verdict, done bool)

@@ -70,7 +70,7 @@ func (tg *Target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Ptra
 // no detour, or at a displaced instruction.
 func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
 	st, in := tg.StageOf(regs)
-	if st == nil || st.Detour == nil {
+	if st.None() || st.Detour == nil {
 		return tracee.Deliver, false
 	}
 	if _, _, ok := st.InCopy(in, tg.Proc); ok {
@@ -88,7 +88,7 @@ type faulting struct {
 	t    *tracee.Thread
 	si   *tracee.Siginfo
 	regs *unix.PtraceRegs // the thread's registers
-	st   *stage           // the stage that the thread is in, or that has called the shared code
+	st   stage            // the stage that the thread is in, or that has called the shared code
 	in   *unix.PtraceRegs // the registers in the stage: those after the call if it called
 }
 
@@ -126,12 +126,14 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 }
 
 // inStage reports whether an address is in a detour, or in code that detours share.
-func (tg *Target) inStage(a symbols.Addr) bool { return tg.Patches.StageAt(a) != nil || tg.InShared(a) }
+func (tg *Target) inStage(a symbols.Addr) bool {
+	return !tg.Patches.StageAt(a).None() || tg.InShared(a)
+}
 
 // dropRecord marks a record that a detour had begun and not committed as skipped. at is the address
 // of the record; taken is the number of hits that the detour has begun. If dropRecord returns true,
 // the last of these hits is still to be taken.
-func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
+func (tg *Target) dropRecord(st stage, taken int, at symbols.Addr) bool {
 	if taken == 0 || taken > len(st.Wants()) || st.Wants()[taken-1].Kind == planner.Return {
 		return false
 	}
@@ -150,7 +152,7 @@ func (tg *Target) dropRecord(st *stage, taken int, at symbols.Addr) bool {
 
 // takeInstead takes a probe's hit in place of its detour. The session's context is that of the
 // site.
-func (s *Engine) takeInstead(tg *Target, th *thread, st *stage, w planner.Request) {
+func (s *Engine) takeInstead(tg *Target, th *thread, st stage, w planner.Request) {
 	switch w.Kind {
 	case planner.LoneExit:
 		if ra, err := tg.word(symbols.Addr(s.regs.GPR[fetch.SP])); err == nil {
@@ -212,7 +214,7 @@ func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 
 // passInstead does the work of a stage that passes calls on, in place of its detour: it marks a
 // call as passing on, or frees the row of a call that was abandoned.
-func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Request, way detour.Passing) {
+func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request, way detour.Passing) {
 	if w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 		return
 	}
@@ -238,7 +240,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st *stage, w planner.Reques
 // commonInstead does the rest of the work of a stage that uses a common table. The table says
 // which calls are left to end. The detour has taken the hit of the call with the number taken,
 // counted from 1, but has not freed its row.
-func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
+func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 	if w := st.Wants()[0]; w.Passing != detour.NotPassing {
 		if s.passInstead(tg, th, st, w, w.Passing); w.Notes { // for all of them
 			s.missedJump(st, taken)
@@ -279,7 +281,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st *stage, taken int) {
 
 // missedJump counts as missed the calls that a jump to another function should have noted, except
 // the first noted ones.
-func (s *Engine) missedJump(st *stage, noted int) {
+func (s *Engine) missedJump(st stage, noted int) {
 	for _, w := range st.Wants() {
 		if !w.Notes || w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
 			continue
@@ -300,7 +302,7 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 // exitInstead ends a call in place of its detour: it records the return and frees the call's row.
 // mem is the table of the stage's exits. If the call isn't in it, nothing happens. If record is
 // false, the row is only freed.
-func (s *Engine) exitInstead(tg *Target, st *stage, w planner.Request, mem []byte, record bool) {
+func (s *Engine) exitInstead(tg *Target, st stage, w planner.Request, mem []byte, record bool) {
 	k := st.Exits().Calls
 	sp := s.regs.GPR[fetch.SP]
 	key := sp

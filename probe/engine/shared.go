@@ -136,9 +136,9 @@ func (tg *Target) InShared(pc symbols.Addr) bool {
 
 // StageOf returns the stage that a thread is in, with its registers there. For a thread in shared code
 // it is the stage that has called the code, with the registers after the call. For any other thread
-// the stage is nil.
-func (tg *Target) StageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
-	if st := tg.Patches.StageAt(symbols.Addr(regs.Rip)); st != nil || tg.Area == nil {
+// there is no stage.
+func (tg *Target) StageOf(regs *unix.PtraceRegs) (stage, *unix.PtraceRegs) {
+	if st := tg.Patches.StageAt(symbols.Addr(regs.Rip)); !st.None() || tg.Area == nil {
 		return st, regs
 	}
 	for _, s := range tg.Area.Shared {
@@ -161,5 +161,5 @@ func (tg *Target) StageOf(regs *unix.PtraceRegs) (*stage, *unix.PtraceRegs) {
 		out.Rip = r.IP
 		return tg.Patches.StageAt(symbols.Addr(r.IP)), &out
 	}
-	return nil, regs
+	return stage{}, regs
 }

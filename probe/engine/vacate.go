@@ -24,7 +24,7 @@ func (tg *Target) vacate(ctx context.Context) error {
 				return errLate
 			}
 			pc := symbols.Addr(regs.Rip)
-			if st, _ := tg.StageOf(regs); st != nil {
+			if st, _ := tg.StageOf(regs); !st.None() {
 				in[st.patch] = true
 			} else if tg.InShared(pc) {
 				return errLate // the shared code's link to the caller can't be read

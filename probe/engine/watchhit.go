@@ -106,7 +106,7 @@ func (tg *Target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 	}
 	var out *unix.PtraceRegs
 	var first symbols.Addr
-	if st := tg.Patches.StageAt(pc); st != nil {
+	if st := tg.Patches.StageAt(pc); !st.None() {
 		out, _, ok = st.InCopy(regs, tg.Proc)
 		first = st.At
 	} else if st := tg.siteOfCopy(pc); st != nil {
