@@ -178,7 +178,10 @@ func (f *File) Executable(v Vaddr) bool {
 // without what anybody has patched in a process. It returns fewer if the segment ends before
 // that, but at least one. The error is ErrNotExecutable for an address outside executable
 // segments.
-func (f *File) Text(v Vaddr, n int) ([]byte, error) {
+func (f *File) Text(v Vaddr, n int) ([]byte, error) { return f.AppendText(nil, v, n) }
+
+// AppendText is Text, and appends the code to b.
+func (f *File) AppendText(b []byte, v Vaddr, n int) ([]byte, error) {
 	s := f.im.load(v)
 	if s == nil || s.flags&elf.PF_X == 0 || n <= 0 {
 		return nil, fmt.Errorf("read code at %v of %s: %w", v, f.Name, ErrNotExecutable)
@@ -187,7 +190,7 @@ func (f *File) Text(v Vaddr, n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.texts.bytes(f.im, off, size)
+	return f.texts.append(b, f.im, off, size)
 }
 
 // Constant fills b with what the file loads at the address, if a program can't change it: in

@@ -1,7 +1,7 @@
 package symbols
 
 import (
-	"bytes"
+	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -36,17 +36,24 @@ type textPiece struct {
 	used  uint64 // the number of that question; 0: none
 }
 
-// bytes is image.bytes.
-func (t *textPieces) bytes(im *image, off Off, n uint64) ([]byte, error) {
-	if b := t.ask(im, off, n); b != nil {
-		return b, nil
+// append appends n bytes of the file at off to b, all of them or none.
+func (t *textPieces) append(b []byte, im *image, off Off, n uint64) ([]byte, error) {
+	if out := t.ask(b, im, off, n); out != nil {
+		return out, nil
 	}
-	return im.bytes(off, n, "code")
+	if err := im.holds(off, n, "code"); err != nil {
+		return nil, err
+	}
+	out := slices.Grow(b, int(n))[:len(b)+int(n)]
+	if err := im.fill(out[len(b):], off, "code"); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
-// ask answers from a piece. It reads one if the question is the next of a reader; nil: it isn't, or the file
+// ask appends to b what a piece has. It reads one if the question is the next of a reader; nil: it isn't, or the file
 // can't be read.
-func (t *textPieces) ask(im *image, off Off, n uint64) []byte {
+func (t *textPieces) ask(b []byte, im *image, off Off, n uint64) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asks++
@@ -55,7 +62,7 @@ func (t *textPieces) ask(im *image, off Off, n uint64) []byte {
 		q := &t.pieces[i]
 		if code := q.code(off, n); code != nil && time.Since(q.read) < pieceAge {
 			q.asked, q.used = off, t.asks
-			return bytes.Clone(code)
+			return append(b, code...)
 		}
 		switch {
 		case q.used > 0 && uint64(off)-uint64(q.asked) < pieceSize && (!next || q.used > p.used):
@@ -78,7 +85,7 @@ func (t *textPieces) ask(im *image, off Off, n uint64) []byte {
 		return nil
 	}
 	p.off, p.size, p.read = off, int(size), time.Now()
-	return bytes.Clone(room[:n])
+	return append(b, room[:n]...)
 }
 
 // code returns n bytes of the piece; nil if it doesn't have them.

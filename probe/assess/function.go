@@ -40,6 +40,19 @@ func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function,
 	return &Function{Fn: fn, Start: start, Size: len(code), Code: code, Sweep: sweep}, nil
 }
 
+// Decoder is for decoding many functions, one after another, in the same memory. The zero value is ready to use.
+// It is not safe for concurrent use.
+type Decoder struct{ d survey.Decoder }
+
+// Decode is like the function Decode. The function's instructions hold until the next call.
+func (d *Decoder) Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function, error) {
+	code, sweep, err := d.d.Decode(file, fn, start)
+	if err != nil {
+		return nil, err
+	}
+	return &Function{Fn: fn, Start: start, Size: len(code), Code: code, Sweep: sweep}, nil
+}
+
 // Loaded reports whether a function's instructions are at hand.
 func (f *Function) Loaded() bool { return f != nil && f.Sweep != nil }
 

@@ -72,33 +72,39 @@ type Target struct {
 //
 // The error, ErrTruncated, means that there is no code.
 func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
+	s := sweepers.Get().(*Sweeper)
+	defer sweepers.Put(s)
+	f, err := s.Sweep(code, start, opts)
+	if err != nil {
+		return nil, err
+	}
+	out := *f
+	out.starts, out.flags, out.lens, out.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.lens), slices.Clone(f.targets)
+	*f = Function{starts: f.starts, flags: f.flags, lens: f.lens, targets: f.targets} // the Sweeper's own room
+	return &out, nil
+}
+
+// sweepers are those that no Sweep uses.
+var sweepers = sync.Pool{New: func() any { return new(Sweeper) }}
+
+// Sweeper is for sweeping many functions, one after another, in the same memory. The zero value is ready to use.
+// It is not safe for concurrent use.
+type Sweeper struct{ f Function }
+
+// Sweep is like the function Sweep. What it returns holds until the next call.
+func (s *Sweeper) Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
 	if len(code) == 0 {
 		return nil, fmt.Errorf("divide the code at %#x: %w", start, ErrTruncated)
 	}
-	f := &Function{code: code, start: start, opts: opts}
+	f := &s.f
+	*f = Function{code: code, start: start, opts: opts, starts: f.starts[:0], flags: f.flags[:0], lens: f.lens[:0], targets: f.targets[:0]}
 	anchors := f.anchors(opts.Anchors)
-	r := rooms.Get().(*room)
-	f.starts, f.flags, f.lens, f.targets = r.starts[:0], r.flags[:0], r.lens[:0], r.targets[:0]
 	for off := 0; off < len(code); {
 		off = f.step(off, anchors)
 	}
-	r.starts, r.flags, r.lens, r.targets = f.starts, f.flags, f.lens, f.targets
-	f.starts, f.flags, f.lens, f.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.lens), slices.Clone(f.targets)
-	rooms.Put(r)
 	f.findTables()
 	return f, nil
 }
-
-// room is where Sweep notes what it finds, before it knows how much that is.
-type room struct {
-	starts  []uint32
-	flags   []Flags
-	lens    []uint8
-	targets []Target
-}
-
-// rooms are those that no sweep uses.
-var rooms = sync.Pool{New: func() any { return new(room) }}
 
 // anchors gives the offsets of the anchors inside the code, sorted.
 func (f *Function) anchors(addrs []uint64) []uint32 {

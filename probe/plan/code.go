@@ -69,16 +69,29 @@ type pad struct{ off, end int }
 // anchors, and the jump tables that it could read. code are the original bytes that were swept
 // and, if there are more, those that follow: puns need up to 5. It is kept.
 func FromSweep(s *insn.Function, code []byte, known Known) *Func {
-	return Join([]*insn.Function{s}, code, known)
+	return new(Func).Refill(s, code, known)
+}
+
+// Refill makes f what FromSweep returns, and returns it. It uses the memory that f has from before: planning
+// many functions one after another then takes little.
+func (f *Func) Refill(s *insn.Function, code []byte, known Known) *Func {
+	f.join([]*insn.Function{s}, code, known)
+	return f
 }
 
 // Join is FromSweep for functions that lie side by side, in order. code are the bytes from the
 // start of the first one on, including those between them. known.Target must know where each
 // starts. No-ops and int3 between two functions are padding.
 func Join(list []*insn.Function, code []byte, known Known) *Func {
+	f := new(Func)
+	f.join(list, code, known)
+	return f
+}
+
+func (f *Func) join(list []*insn.Function, code []byte, known Known) {
 	start := list[0].Start()
-	f := newFunc(start, code, int(min(list[len(list)-1].End()-start, uint64(len(code)))), known)
-	f.tails = nil
+	f.begin(start, code, int(min(list[len(list)-1].End()-start, uint64(len(code)))), known)
+	f.tails = f.tails[:0]
 	for n, s := range list {
 		f.add(s)
 		tail := pad{min(int(s.End()-start), f.size), f.known.Next}
@@ -88,7 +101,6 @@ func Join(list []*insn.Function, code []byte, known Known) *Func {
 		f.tails = append(f.tails, tail)
 	}
 	f.finish()
-	return f
 }
 
 // add adds a function that was swept.
@@ -131,11 +143,20 @@ func (f *Func) add(s *insn.Function) {
 }
 
 func newFunc(start uint64, code []byte, size int, known Known) *Func {
-	size = max(0, min(size, len(code)))
-	f := &Func{start: start, code: code, size: size, known: known, entries: []int{0}}
-	f.known.Next = max(size, min(known.Next, len(code)))
-	f.tails = []pad{{size, f.known.Next}}
+	f := new(Func)
+	f.begin(start, code, size, known)
 	return f
+}
+
+// begin makes f the bytes of a function without its instructions.
+func (f *Func) begin(start uint64, code []byte, size int, known Known) {
+	size = max(0, min(size, len(code)))
+	known.Next = max(size, min(known.Next, len(code)))
+	*f = Func{
+		start: start, code: code, size: size, known: known,
+		insts: f.insts[:0], targets: f.targets[:0], switches: f.switches[:0], tabled: f.tabled[:0],
+		entries: append(f.entries[:0], 0), tails: append(f.tails[:0], pad{size, known.Next}), pads: f.pads[:0],
+	}
 }
 
 func (f *Func) finish() {

@@ -87,6 +87,15 @@ func atStart(w symbols.Site) bool {
 	return w.Addr == survey.Start(w) && w.Func.End > w.Func.Start && w.Module != nil && w.Module.File != nil && !w.Module.File.IsGo()
 }
 
+// reading is the memory for one function after another.
+type reading struct {
+	assess.Decoder
+	plan plan.Func
+}
+
+// readings are those that nobody uses.
+var readings = sync.Pool{New: func() any { return new(reading) }}
+
 // decodedAhead returns of, which is Functions.Of for the places in order. Functions that are not
 // decoded yet are decoded ahead. The functions of places atStart may have no instructions.
 func (fs Functions) decodedAhead(ws []Request) (of func(w symbols.Site) (*assess.Function, error), stop func()) {
@@ -145,8 +154,9 @@ func (fs Functions) LeavingAhead(places []symbols.Site) (known func(symbols.Site
 	}
 	of := list // known changes list
 	next, stop := ahead(len(of), func(i int) *assess.Function {
-		w := of[i]
-		f, err := assess.Decode(w.Module.File, w.Func, survey.Start(*w))
+		w, d := of[i], readings.Get().(*reading)
+		defer readings.Put(d)
+		f, err := d.Decode(w.Module.File, w.Func, survey.Start(*w))
 		if err != nil {
 			return nil // Functions.Leaving will return the error
 		}
@@ -170,11 +180,20 @@ type preparedFunction struct {
 	f    *assess.Function
 	plan *plan.Func
 	err  error
+	in   *reading // has what f and plan consist of; nil: they have memory of their own
+}
+
+// release lets the function's instructions go.
+func (x *preparedFunction) release() {
+	x.f.Release()
+	if x.in != nil {
+		readings.Put(x.in)
+	}
 }
 
 // preparedAhead returns next, which yields what the planner needs from files, for the functions of list
-// in order.
-func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]Request) (next func() preparedFunction, stop func()) {
+// in order. many says that the planner releases each.
+func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Function][]Request, many bool) (next func() preparedFunction, stop func()) {
 	type job struct {
 		f  *assess.Function // only its constant fields are read, unless it is a copy
 		at *symbols.Site
@@ -198,14 +217,18 @@ func (o *planner) preparedAhead(list []*assess.Function, groups map[*assess.Func
 		if j.at == nil {
 			return out
 		}
-		f := j.f
+		f, decode, fill := j.f, assess.Decode, plan.FromSweep
+		if many {
+			out.in = readings.Get().(*reading)
+			decode, fill = out.in.Decode, out.in.plan.Refill
+		}
 		if !j.loaded {
-			if f, out.err = assess.Decode(j.at.Module.File, j.f.Fn, j.f.Start); out.err != nil {
+			if f, out.err = decode(j.at.Module.File, j.f.Fn, j.f.Start); out.err != nil {
 				return out
 			}
 		}
 		code, known := around.Of(f.Code, f.Fn, j.at.Module)
-		out.f, out.plan = f, plan.FromSweep(f.Sweep, code, known)
+		out.f, out.plan = f, fill(f.Sweep, code, known)
 		return out
 	})
 }

@@ -57,19 +57,21 @@ func (o *planner) functions(groups map[*assess.Function][]Request, many bool) (p
 
 // planEach plans the probes of functions, each by itself.
 func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]Request, plans map[*assess.Function]*functionPlan, planned PageIndex[*Patch], many bool) error {
-	next, stop := o.preparedAhead(todo, groups)
+	next, stop := o.preparedAhead(todo, groups, many)
 	defer stop()
 	for i, f := range todo {
 		if err := o.ground.Pause("planning jumps", i, len(todo)); err != nil {
 			return err
 		}
-		o.take(f, next())
+		got := next()
+		o.take(f, got)
 		x := &functionPlan{}
 		if plans[f] = x; len(groups[f]) > 0 { // else all its requests were given up
 			x.patches, x.rest = o.function(f, o.patched(groups[f]), planned)
 		}
 		if delete(o.prepared, f); many {
 			f.Release()
+			got.release()
 		}
 		for _, p := range x.patches {
 			planned.Add(p)

@@ -19,16 +19,34 @@ const maxInsn = 15
 // hold. A function whose size is not known is an error, and so are bytes that the
 // file doesn't hold.
 func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
+	return decodeBy(file, fn, start, new([]byte), insn.Sweep)
+}
+
+// Decoder is for decoding many functions, one after another, in the same memory. The zero value is ready to use.
+// It is not safe for concurrent use.
+type Decoder struct {
+	text    []byte
+	sweeper insn.Sweeper
+}
+
+// Decode is like the function Decode. What it returns holds until the next call.
+func (d *Decoder) Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
+	return decodeBy(file, fn, start, &d.text, d.sweeper.Sweep)
+}
+
+// decodeBy is Decode with room for the code, and a way to sweep.
+func decodeBy(file *symbols.File, fn symbols.Func, start symbols.Addr, room *[]byte, divide func([]byte, uint64, insn.SweepOptions) (*insn.Function, error)) (code []byte, sweep *insn.Function, err error) {
 	if fn.End <= fn.Start {
 		return nil, nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
 	}
-	if code, err = file.Text(fn.Start, int(fn.Size())+behind); err != nil { // Around.Of needs what is behind it
+	read, err := file.AppendText((*room)[:0], fn.Start, int(fn.Size())+behind)
+	if err != nil {
 		return nil, nil, err
 	}
-	code = code[:min(len(code), int(fn.Size()))]
+	*room, code = read, read[:min(len(read), int(fn.Size())):len(read)] // Around.Of looks at what is behind the function
 	bias := uint64(start) - uint64(fn.Start)
-	read := func(b []byte, at uint64) error { return file.Constant(b, symbols.Vaddr(at-bias)) }
-	sweep, err = insn.Sweep(code, uint64(start), insn.SweepOptions{Read: read})
+	constant := func(b []byte, at uint64) error { return file.Constant(b, symbols.Vaddr(at-bias)) }
+	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant})
 	return code, sweep, err
 }
 
