@@ -302,7 +302,7 @@ func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, t
 	if err != nil {
 		return nil, err
 	}
-	(&calling{returning{b: b}, k}).first()
+	(&calling{returning: returning{b: b}, k: k}).first()
 	if way == PassesOn {
 		b.passOn()
 	} else {

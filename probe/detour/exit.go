@@ -57,7 +57,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 		b.hit(&entries[i], i == 0)
 	}
 	b.probe, b.prog = &probe, probe.Program
-	(&calling{returning{b: b}, k}).enter()
+	(&calling{returning: returning{b: b}, k: k}).enter()
 	b.frame.restore()
 	return b.leave(b.Here(), tail)
 }
@@ -83,14 +83,22 @@ func buildLeave(c *asm.Code, p *Params, probe Probe, k Calls, pop uint16, tail f
 		return nil, err
 	}
 	b.frame.regs = append(b.frame.regs, missing(b.frame.regs, asm.DI)...)
-	found := b.frame.temps
-	b.frame.temps += 8
+	found, e := b.frame.temps, &calling{returning: returning{b: b}, k: k}
+	if e.inDI = found == 0 && b.keepsDI(&probe); !e.inDI {
+		b.frame.temps += 8
+	}
 	b.frame.under = max(b.frame.under, linkFind)
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
-	(&calling{returning{b: b}, k}).leave(&probe, pop, found)
+	e.leave(&probe, pop, found)
 	return b.leave(b.Here(), tail)
+}
+
+// keepsDI reports whether the code of a hit that needs no temporaries doesn't change DI either: it looks at nothing
+// before it records.
+func (b *builder) keepsDI(probe *Probe) bool {
+	return !b.p.Careful && probe.Program.Filter == nil && probe.Control == nil && probe.Bins == nil && probe.Inject == nil && probe.Birth == nil
 }
 
 func (k Calls) check() error {
@@ -105,6 +113,8 @@ func (k Calls) check() error {
 type calling struct {
 	returning
 	k Calls
+	// inDI says that at an exit DI keeps the address of the entry's values until the row is free.
+	inDI bool
 }
 
 // golden and golden32 are the factors of the hash that spreads slots, which differ in few bits, over the rows
@@ -152,19 +162,19 @@ func (e *calling) returned() {
 // call that was noted with the same slot (forgetRow). The code runs in the frame.
 func (e *calling) enter() {
 	b := e.b
-	done, link, keyless := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	b.MovAbs(asm.R11, b.p.Flags+4*uint64(b.probe.ID))
-	b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
-	e.key(keyless)
-	b.MovAbs(asm.SI, e.k.Addr)
+	done, keyless := b.NewLabel(), b.NewLabel()
 	if b.owns = e.k.Common; e.k.Joined {
 		b.ownerBits |= joinedOwner
 	}
 	if b.probe.Anywhere {
 		b.ownerBits |= anywhere
 	}
-	b.lead(asm.At(asm.SI, headNote), link, b.probe)
-	b.Jcc(asm.E, done)
+	if e.notesItself() {
+		e.key(keyless)
+		e.noteHere(done)
+	} else {
+		e.noteShared(func() { e.key(keyless) }, done)
+	}
 	b.frame.took()
 	if e.k.Go {
 		e.returned()
@@ -184,6 +194,51 @@ func (e *calling) enter() {
 			b.Jmp(done)
 		})
 	}
+}
+
+// noteShared has the shared code note the call, after key. If that has noted none, it continues at done.
+func (e *calling) noteShared(key func(), done asm.Label) {
+	b, link := e.b, e.b.NewLabel()
+	b.MovAbs(asm.R11, b.p.Flags+4*uint64(b.probe.ID))
+	b.Load(asm.W32, asm.R11, asm.At(asm.R11, 0))
+	key()
+	b.MovAbs(asm.SI, e.k.Addr)
+	b.lead(asm.At(asm.SI, headNote), link, b.probe)
+	b.Jcc(asm.E, done)
+}
+
+// notesItself reports whether the entry notes most calls without the shared code.
+func (e *calling) notesItself() bool {
+	return e.b.p.Ample && !e.k.Go && !e.k.Common && e.b.p.TID.Seg == asm.FS && len(e.b.p.TID.Path) == 0
+}
+
+// noteHere notes the call DI in its first row, as the shared code does, but without the jumps there and back,
+// and without loads of what is known here. If the row is in use, the probe is disabled, or functions have jumped
+// to each other, it leaves that to the shared code.
+func (e *calling) noteHere(done asm.Label) {
+	b := e.b
+	shared, noted := b.NewLabel(), b.NewLabel()
+	b.MovAbs(asm.CX, b.p.Flags+4*uint64(b.probe.ID))
+	b.TestMemImm(asm.W8, asm.At(asm.CX, 0), ring.FlagEnabled)
+	b.Jcc(asm.E, shared)
+	e.returned()
+	b.aboutTrampoline(shared)
+	e.hash()
+	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
+	b.Lock()
+	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
+	b.Jcc(asm.NE, shared)
+	e.returned()
+	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
+	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
+	b.ownTID()
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Bind(noted)
+	b.later(func() {
+		b.Bind(shared)
+		e.noteShared(func() {}, done)
+		b.Jmp(noted)
+	})
 }
 
 // leave finds the call that is returning, records it and frees its row.
@@ -223,18 +278,22 @@ func (e *calling) findFurther(same, look, out asm.Label) {
 }
 
 // record records the call whose row is in CX, and frees the row. found is the offset of the temporary that
-// keeps the address of the entry's values.
+// keeps the address of the entry's values, unless DI does.
 func (e *calling) record(probe *Probe, pop uint16, found int) {
 	b, f := e.b, &e.b.frame
-	b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
-	b.Store(asm.W64, f.temp(found), asm.CX)
-	b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true}
+	b.where = origin{sp: 8 + int64(pop), entry: found, hasEntry: true, inDI: e.inDI}
+	if e.inDI {
+		b.Lea(asm.DI, asm.At(asm.CX, callEntry))
+	} else {
+		b.OpImm(asm.Add, asm.W64, asm.CX, callEntry)
+		b.Store(asm.W64, f.temp(found), asm.CX)
+	}
 	b.returnTail, b.ended = true, false
 	b.ending = func(done asm.Label) {
-		b.endBy(done, func() { b.Load(asm.W64, asm.DI, f.temp(found)) }, func(s *Shared) uint64 { return s.endCall })
+		b.endBy(done, func() { b.entryAt(asm.DI) }, func(s *Shared) uint64 { return s.endCall })
 	}
 	if b.hit(probe, true); !b.ended {
-		b.Load(asm.W64, asm.DI, f.temp(found))
+		b.entryAt(asm.DI)
 		b.freeCall()
 	}
 }

@@ -73,8 +73,9 @@ func hooked(c *asm.Code, _ asm.Label, leave leaver) {
 
 func TestLeaveValues(t *testing.T) {
 	const n = 500
-	for _, count := range []int{1, 3, 200} {
+	for _, count := range []int{1, 3, 200, -3} {
 		g := newTarget(t, 1<<20)
+		count, g.ample = max(count, -count), count < 0
 		k := g.exits(5, returnValues, count, hooked)
 		prog := g.program(returnValues)
 		var vals []fetch.Value
@@ -93,12 +94,63 @@ func TestLeaveValues(t *testing.T) {
 	}
 }
 
+// Where few returns are probed, entries note their calls without the shared code, and exits need no
+// word of the stack for them: what is recorded is right. Only a return address that could be a
+// trampoline's, as that of the outermost calls may be, is looked at there.
+func TestEnterNotesItself(t *testing.T) {
+	const n, text = 1000, "r f v=$retval a=$arg1 t=+0($arg1):u8[4] c=$cpu id=$tid"
+	for _, ample := range []bool{false, true} {
+		g := newTarget(t, 8<<20)
+		g.ample = ample
+		k := g.exits(5, text, 1024, shallow)
+		c := asm.New(g.code)
+		c.MovImm(asm.DX, seenPoolAt)
+		c.IncMem(asm.W64, asm.At(asm.DX, 0))
+		c.JmpAddr(g.ways.note)
+		code, err := c.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(g.at(g.code), code)
+		binary.LittleEndian.PutUint64(g.at(k.Addr)[headNote:], g.code)
+		prog := g.program(text)
+		var vals []fetch.Value
+		var got, calls uint64
+		g.run("plain", 1, n, func(r *ring.Record) error {
+			var err error
+			if vals, err = prog.Decode(r.Data[:len(r.Data)-ReturnTail], vals); err != nil {
+				return err
+			}
+			if a := vals[1].Int; vals[0].Int != a&^15+2*(a&15) || !vals[2].Fault || uint32(vals[4].Int) != r.TID {
+				t.Errorf("%+v", vals)
+			}
+			got++
+			return nil
+		})
+		for i := range uint64(n) {
+			calls += i&15 + 1
+		}
+		if c := g.counts(5); got != calls || c.Hits != calls || c.Missed != 0 || c.Lost != 0 {
+			t.Errorf("%d records of %d calls, %+v", got, calls, c)
+		}
+		if u := g.inUse(k); u != 0 {
+			t.Errorf("%d calls are left", u)
+		}
+		if shared := binary.LittleEndian.Uint64(g.at(seenPoolAt)); ample && shared > n || !ample && shared != calls {
+			t.Errorf("ample %v: the shared code has noted %d of %d calls", ample, shared, calls)
+		}
+	}
+}
+
 // Probes of the entry in the same detour take their hits first, and each is
 // switched by itself.
 func TestEnterWithEntries(t *testing.T) {
 	const n = 400
-	for _, off := range []int{0, 5, 6, 7} {
+	for _, off := range []int{0, 5, 6, 7, -8, -5, -6, -7} {
 		g := newTarget(t, 1<<20)
+		if g.ample = off < 0; g.ample {
+			off = -off % 8
+		}
 		a, b := g.program("p f a=$arg1 s=+0($arg2):string"), g.program("p f n=$arg1 if n >= 100")
 		k := g.exits(5, "r f v=$retval a=$arg1", 3, hooked, Probe{ID: 6, Program: a}, Probe{ID: 7, Program: b, CountOnly: true})
 		if off != 0 {
@@ -175,8 +227,9 @@ func recurse(c *asm.Code, self asm.Label, leave leaver) {
 // More calls at a time than may be followed: the outermost are.
 func TestLeaveMissed(t *testing.T) {
 	const n, threads = 150, 1
-	for _, count := range []int{1, 5, 64, 65, 100} {
+	for _, count := range []int{1, 5, 64, 65, 100, -1, -5, -100} {
 		g := newTarget(t, 4<<20)
+		count, g.ample = max(count, -count), count < 0
 		k := g.exits(6, "r f v=$retval n=$arg1", count, recursing)
 		var hits uint64
 		sums := g.run("plain", threads, n, func(*ring.Record) error { hits++; return nil })
@@ -198,8 +251,9 @@ func TestLeaveMissed(t *testing.T) {
 // Calls that are left by longjmp give their rows up when others need them.
 func TestLeaveLongjmp(t *testing.T) {
 	const n = 1000
-	for _, count := range []int{1, 4, 5, 100} {
+	for _, count := range []int{1, 4, 5, 100, -1, -4} {
 		g := newTarget(t, 4<<20)
+		count, g.ample = max(count, -count), count < 0
 		if count == 5 {
 			g.stacks = []uint64{0x7ffc_1234_5678, 0x7f12_3456_7ee0}
 		}
@@ -232,12 +286,13 @@ func TestLeaveFork(t *testing.T) {
 // Eight threads, each deep in its own calls, signal handlers among them: every
 // call is followed or counted as missed, and has its own entry's values.
 func TestLeaveThreads(t *testing.T) {
-	for _, how := range []string{"plain", "signal", "spread plain", "spread signal"} {
+	for _, how := range []string{"plain", "signal", "spread plain", "spread signal", "ample plain", "ample signal"} {
 		for _, count := range []int{16, 64, 1024} {
 			t.Run(fmt.Sprintf("%s-%d", how, count), func(t *testing.T) {
 				const threads, n = 8, 3000
 				g := newTarget(t, 16<<20)
 				how, spread := strings.CutPrefix(how, "spread ")
+				how, g.ample = strings.CutPrefix(how, "ample ")
 				if spread {
 					g.stacks = []uint64{0x7ffc_1234_5678, 0x7f12_3456_7ee0}
 				}

@@ -48,7 +48,7 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
-	(&calling{returning{b: b}, k}).leaveOf(probes, pop, found)
+	(&calling{returning: returning{b: b}, k: k}).leaveOf(probes, pop, found)
 	return b.leave(b.Here(), tail)
 }
 

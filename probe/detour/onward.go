@@ -136,7 +136,7 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, onward Onward
 	f := &b.frame
 	out, none, unseen, trap := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	f.save(b.Code)
-	e := &calling{returning{b: b}, k}
+	e := &calling{returning: returning{b: b}, k: k}
 	if onward.To == nil {
 		b.Jmp(none)
 	} else {

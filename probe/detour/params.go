@@ -93,6 +93,9 @@ type Params struct {
 	// that detours count by themselves nevertheless, where that is all that they do.
 	Tally     *Tally
 	OwnCounts bool
+	// Ample says that few returns are probed, so that entries may be longer if calls cost
+	// less by it: they note their calls themselves (exit.go).
+	Ample bool
 	// FlagsDead says that the program overwrites the status flags behind the site before
 	// it can look at them: a detour that only counts may change them.
 	FlagsDead bool

@@ -120,7 +120,7 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 	if err != nil {
 		return nil, err
 	}
-	e := &calling{returning{b: b}, k}
+	e := &calling{returning: returning{b: b}, k: k}
 	same, look, out, left := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	e.find(same, look, out)
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))

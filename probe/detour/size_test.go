@@ -6,6 +6,9 @@ import (
 	"kprobe/probe/asm"
 )
 
+// ample is how many bytes more an entry takes where few returns are probed.
+const ample = 120
+
 // A probe takes 512 bytes of the program's memory at most, besides its instances:
 // all its code, with an instruction of seven bytes that was displaced, in a process
 // whose mappings lie far from each other.
@@ -68,6 +71,11 @@ func TestBytesPerProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		enter := size(BuildEnter(codeAt, p, nil, probe, k, tail))
+		longer := *p
+		longer.Ample = true
+		if n := size(BuildEnter(codeAt, &longer, nil, probe, k, tail)); n > enter+ample {
+			t.Errorf("%s: %d bytes for an entry that notes calls itself, more than %d and %d", tt.text, n, enter, ample)
+		}
 		exit := size(BuildLeave(codeAt, p, probe, k, 0, leave))
 		if n := enter + exit; n > tt.exits {
 			t.Errorf("%s: %d bytes for the entry and %d for the exit, more than %d", tt.text, enter, exit, tt.exits)

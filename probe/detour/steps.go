@@ -136,8 +136,7 @@ func (b *builder) since(n int) {
 		return
 	}
 	passed := b.NewLabel()
-	b.Load(asm.W64, asm.DX, b.frame.temp(b.where.entry))
-	b.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(asm.DX, int32(8+8*n)))
+	b.OpLoad(asm.Sub, asm.W64, asm.AX, asm.At(b.entryAt(asm.DX), int32(8+8*n)))
 	b.JccShort(asm.AE, passed)
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.Bind(passed)

@@ -44,7 +44,7 @@ func (b *builder) noteByTally(x *Probe, joined bool, piece uint64) {
 
 // tallyCalls emits the pieces for the calls of the table.
 func (b *builder) tallyCalls(t *Tally, piece func(emit func(), regs ...asm.Reg) uint64) {
-	e := &calling{returning{b: b}, *b.table}
+	e := &calling{returning: returning{b: b}, k: *b.table}
 	t.arrive = piece(func() {
 		e.first()
 		b.arrive(false)

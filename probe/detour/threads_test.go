@@ -37,6 +37,7 @@ type target struct {
 	rseq  int32   // Params.Rseq
 	// stacks are what factors of tables are chosen by (Spread).
 	stacks []uint64
+	ample  bool // Params.Ample
 }
 
 func newTarget(t *testing.T, rings int) *target { return newTargetOf(t, 8, rings) }
@@ -83,7 +84,7 @@ func (g *target) share(rseq int32) {
 func (g *target) params() *Params {
 	return &Params{PerCPU: fileAt + uint64(g.l.PerCPU.Off), AreaShift: g.l.AreaShift, CPUMask: g.l.CPUMask, RingSize: g.l.RingSize,
 		Flags: fileAt + uint64(g.l.Flags.Off), TID: TID{Seg: asm.FS, Off: 0x2d0}, Rdpid: hasRdpid(), Shared: g.ways,
-		FSGSBase: g.rseq != 0, Rseq: g.rseq}
+		FSGSBase: g.rseq != 0, Rseq: g.rseq, Ample: g.ample}
 }
 
 // function lays a function out that starts with seven bytes, lea rax, [rdi];

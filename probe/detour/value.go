@@ -14,9 +14,20 @@ type origin struct {
 	hasIP   bool
 	// sp is the distance of the program's SP from the frame's top, in bytes.
 	sp int64
-	// entry is the offset of the temporary with the address of the call's entry values, if hasEntry.
+	// entry is the offset of the temporary with the address of the call's entry values, if hasEntry. inDI
+	// says that DI has the address instead, which the hit doesn't change.
 	entry    int
 	hasEntry bool
+	inDI     bool
+}
+
+// entryAt returns the register with the address of the call's entry values: r, into which it is loaded, or DI.
+func (b *builder) entryAt(r asm.Reg) asm.Reg {
+	if b.where.inDI {
+		return asm.DI
+	}
+	b.Load(asm.W64, r, b.frame.temp(b.where.entry))
+	return r
 }
 
 // lowest is the lowest address that a process maps (vm.mmap_min_addr's default). Loads from lower addresses are
@@ -128,8 +139,7 @@ func (b *builder) ip() {
 		return
 	}
 	if b.where.hasEntry {
-		b.Load(asm.W64, asm.AX, b.frame.temp(b.where.entry))
-		b.Load(asm.W64, asm.AX, asm.At(asm.AX, instReal-instEntry)) // callReal-callEntry too
+		b.Load(asm.W64, asm.AX, asm.At(b.entryAt(asm.AX), instReal-instEntry)) // callReal-callEntry too
 		return
 	}
 	b.MovImm(asm.AX, b.probe.IP)
@@ -181,14 +191,14 @@ func (b *builder) entryValue(n int, fault asm.Label) {
 		b.fail(unsupported("an entry's value where there is no entry"))
 		return
 	}
-	b.Load(asm.W64, asm.DX, b.frame.temp(b.where.entry))
+	at := b.entryAt(asm.DX)
 	if b.prog.Entry[n].MayFault(nil) {
 		b.mayFail++
-		b.Load(asm.W64, asm.AX, asm.At(asm.DX, 0))
+		b.Load(asm.W64, asm.AX, asm.At(at, 0))
 		b.BtImm(asm.W64, asm.AX, uint8(n))
 		b.Jcc(asm.B, fault)
 	}
-	b.Load(asm.W64, asm.AX, asm.At(asm.DX, int32(8+8*n)))
+	b.Load(asm.W64, asm.AX, asm.At(at, int32(8+8*n)))
 }
 
 // narrow converts AX to the form in which a slot holds a value of that type.

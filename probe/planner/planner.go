@@ -101,6 +101,10 @@ func (o *planner) occupied(a symbols.Addr) bool {
 	return ok
 }
 
+// ampleReturns is from how many return probes on the entries of a plan are short. A longer one
+// takes 113 bytes more.
+const ampleReturns = 256
+
 // plan makes one attempt at a plan. avoid are ranges that only seem free.
 func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 	returns, busy, err := o.judge(ws)
@@ -117,7 +121,7 @@ func (o *planner) plan(avoid []plan.Range, ws []Request, out *Plan) error {
 		return nil
 	}
 	o.params = *o.ground.Params // not nil: some request can be a jump
-	o.params.Scratch = &detour.Scratch{}
+	o.params.Scratch, o.params.Ample = &detour.Scratch{}, len(returns) < ampleReturns
 	maps, space, err := o.ground.Free()
 	if err != nil {
 		return err
