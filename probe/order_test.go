@@ -27,13 +27,14 @@ func (o *timesInOrder) Hit(h *Hit) error {
 	return nil
 }
 
-// TestOrderOfBreakpoints has one process hit a breakpoint whose records take
-// long to make, while another one hits a jump.
+// TestOrderOfBreakpoints has one process hit a breakpoint whose records take long to make, while another one
+// hits a jump. One record takes longer than hits otherwise wait for an older one; on a busy machine any may.
+// Here they wait longer.
 func TestOrderOfBreakpoints(t *testing.T) {
 	prog := fixture.Build(t, "probe_calls.c", "-O1", "-pthread")
-	const traps = 3000
+	const traps, longRecord, lateness = 3000, 200 * time.Millisecond, 2 * time.Second
 	slow := startSubject(t, prog, "tail", fmt.Sprint(traps))
-	fast := startSubject(t, fixture.Build(t, "cli_rate.c", "-O2"), "200000", "1.5")
+	fast := startSubject(t, fixture.Build(t, "cli_rate.c", "-O2"), "200000", "1e9") // until it is killed
 	text := "p:trap " + prog + ":tail_a"
 	for i := range 20 {
 		text += fmt.Sprintf(" s%d=@global_text:string", i)
@@ -46,8 +47,18 @@ func TestOrderOfBreakpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.engine.Tracer.Do(func() error { s.engine.Lateness = lateness; return nil }); err != nil {
+		t.Fatal(err)
+	}
 	// Where there is a handler there is no jump.
-	if err := s.Register(t.Context(), &Kprobe{Symbol: prog + ":tail_a", PreHandler: func(*Kprobe, *Regs) bool { return false }}); err != nil {
+	calls := 0
+	handler := func(*Kprobe, *Regs) bool {
+		if calls++; calls == traps/2 {
+			time.Sleep(longRecord)
+		}
+		return false
+	}
+	if err := s.Register(t.Context(), &Kprobe{Symbol: prog + ":tail_a", PreHandler: handler}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Arm(t.Context(), parseDefs(t, text, "p:jump work")); err != nil {
@@ -63,8 +74,16 @@ func TestOrderOfBreakpoints(t *testing.T) {
 		_, err := s.Run(ctx, sink)
 		done <- err
 	}()
+	jumps := func() uint64 { return hitsOf(t, s.Stats(), "jump") }
+	goesOn := func(when string) {
+		t.Helper()
+		if now := jumps(); !waitUntil(func() bool { return jumps() > now }) {
+			t.Errorf("%s there are no hits of the jump", when)
+		}
+	}
+	goesOn("before the breakpoint's hits")
 	slow.work()
-	fast.expect("") // its count
+	goesOn("behind the breakpoint's hits")
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -75,7 +94,9 @@ func TestOrderOfBreakpoints(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	checkClean(t, slow.pid())
+	for _, sub := range []*subject{slow, fast} {
+		checkClean(t, sub.pid())
+	}
 	slow.end()
 }
 

@@ -60,7 +60,7 @@ func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, e
 	}
 	if t.Reader, err = feed.NewReader(feed.Source{
 		Pid: pid, Space: space, Mem: m.Mem, Layout: m.Layout, Out: s.Out, Forks: s.forksRecord(),
-		Probe: t.read, Busy: s.busy.Load, Left: func(tid uint32) bool { return s.LetsGo && t.jumpedOut(tid) }, Looked: t.look,
+		Probe: t.read, Lateness: s.Lateness, Busy: s.busy.Load, Left: func(tid uint32) bool { return s.LetsGo && t.jumpedOut(tid) }, Looked: t.look,
 	}); err != nil {
 		return nil, err
 	}

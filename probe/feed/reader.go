@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"kprobe/internal/procfs"
 	"kprobe/probe/order"
@@ -28,8 +29,9 @@ type Source struct {
 	Forks bool
 	// Probe finds a probe by its number; nil if there is none. Any goroutine may call it.
 	Probe func(id uint32) *Probe
-	// Busy is as in ring.Options.
-	Busy func() uint64
+	// Lateness and Busy are as in ring.Options.
+	Lateness time.Duration
+	Busy     func() uint64
 	// Left reports whether a living thread has abandoned its unfinished record.
 	Left func(tid uint32) bool
 	// Looked is called after each look at the rings, and by Outlet.Tick.
@@ -103,7 +105,7 @@ func NewReader(from Source) (*Reader, error) {
 	t.stream.Tick = t.tick
 	var err error
 	t.Rings, err = ring.NewReader(from.Mem, from.Layout, ring.Options{
-		Abandoned: t.abandoned, Busy: from.Busy, Polled: t.polled, Given: t.giveBlock, Taker: t.taker,
+		Lateness: from.Lateness, Abandoned: t.abandoned, Busy: from.Busy, Polled: t.polled, Given: t.giveBlock, Taker: t.taker,
 	})
 	return t, err
 }
