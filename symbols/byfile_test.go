@@ -50,7 +50,7 @@ func TestAmbiguousGlobal(t *testing.T) {
 	for i, c := range e.Candidates {
 		texts[c.Text] = true
 		sites, err := s.Resolve(placeOf(c.Text))
-		sites = slices.DeleteFunc(sites, func(at Site) bool { return at.Inlined != "" })
+		sites = slices.DeleteFunc(sites, func(at Site) bool { return at.NamedAs().Inlined != "" })
 		if err != nil || len(sites) != 1 || sites[0].Addr != s.Modules()[0].Addr(e.list[i].Vaddr) {
 			t.Errorf("%s: %v, %v", c.Text, sites, err)
 		}

@@ -68,8 +68,8 @@ func TestClonesOfFunctions(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 		for _, site := range sites {
-			if site.Inlined != "" {
-				out = append(out, site.Inlined+" in "+site.Func.Symbol.Name)
+			if site.NamedAs().Inlined != "" {
+				out = append(out, site.NamedAs().Inlined+" in "+site.Func.Symbol.Name)
 			} else {
 				out = append(out, site.Name())
 			}

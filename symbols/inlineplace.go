@@ -107,7 +107,7 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 				continue // code that the linker left out
 			}
 			if in.name != "" {
-				site.Inlined, site.Entry = in.name, in.e
+				site.NameAs(NamedAs{Inlined: in.name, Entry: in.e})
 			}
 			out = append(out, site)
 		}

@@ -127,7 +127,7 @@ func (s *Space) lineSites(m *Module, at []lineStart, p Place) ([]Site, error) {
 		if err != nil {
 			return nil, err
 		}
-		site.Entry = start.of
+		site.NameAs(NamedAs{Entry: start.of})
 		out = append(out, site)
 	}
 	return out, nil
@@ -208,8 +208,8 @@ func (s *lineSearch) missing(p Place) error {
 // entryOf is the debug information's entry of the function, or of the inlined
 // instance, that a site is in.
 func entryOf(d *debuginfo.Data, site Site) (debuginfo.Entry, bool) {
-	if !site.Entry.IsZero() {
-		return site.Entry.Entry()
+	if as := site.NamedAs(); !as.Entry.IsZero() {
+		return as.Entry.Entry()
 	}
 	return d.FuncAt(uint64(site.Vaddr))
 }

@@ -112,10 +112,11 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 			return nil, err
 		}
 		if p.RefCtr != 0 {
-			var ok bool
-			if site.Semaphore, ok = m.File.OffToVaddr(p.RefCtr); !ok {
+			semaphore, ok := m.File.OffToVaddr(p.RefCtr)
+			if !ok {
 				return nil, &NotCodeError{Place: p.String(), Lies: fmt.Sprintf("its reference counter, %#x, is in no loaded part of %s", uint64(p.RefCtr), m.Name)}
 			}
+			site.NameAs(NamedAs{Semaphore: semaphore})
 		}
 		out = append(out, site)
 	}
@@ -274,7 +275,7 @@ func (s *Space) nameByFile(e *AmbiguousError, p Place, m *Module) {
 		for n := range 2 {
 			with := Place{Symbol: sym.Name, File: lastElements(file, n+1), Module: p.Module}
 			sites, err := s.Resolve(with)
-			sites = slices.DeleteFunc(sites, func(at Site) bool { return at.Inlined != "" })
+			sites = slices.DeleteFunc(sites, func(at Site) bool { return at.NamedAs().Inlined != "" })
 			if err == nil && len(sites) == 1 && sites[0].Addr == m.Addr(sym.Vaddr) {
 				c.Text, c.Note = with.String(), sym.Vaddr.String()
 				break

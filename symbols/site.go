@@ -6,17 +6,25 @@ import (
 	"kprobe/symbols/debuginfo"
 )
 
-// Site is a probe place as found in a process or file.
+// Site is a probe place as found in a process or file. It is small, because a session may keep hundreds of
+// thousands: what the sites of a function have in common they share, and what few have is apart.
 type Site struct {
 	Addr   Addr
 	Module *Module // nil for code that is in no file, such as a JIT compiler's
 	Vaddr  Vaddr   // of Addr in the module's file; 0 without one
-	Func   Func    // the function around it; zero where none is known
-	Offset uint64  // from the start of Func, in bytes
+	// Func is the function around it, which must not be changed. It is never nil, and zero where no
+	// function is known.
+	Func   *Func
+	Offset uint64 // from the start of Func, in bytes
 	// Named is what Name returns, if that isn't the function's readable name and the offset; "": it is.
 	Named string
+	as    *NamedAs // nil: nothing
+}
+
+// NamedAs is what is known of a site by how it was named, besides its address. Most sites have none of it.
+type NamedAs struct {
 	// Inlined is the name of the function whose inlined instance the place is
-	// the start of, or "" where it is none. Func is then the function that it
+	// the start of, or "" where it is none. Site.Func is then the function that it
 	// was inlined into.
 	Inlined string
 	// Entry is the debug information's entry of the inlined instance, or of the
@@ -40,7 +48,7 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	if !mapped || !mapping.Exec || mapping.Path == "[vsyscall]" {
 		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
 	}
-	site := Site{Addr: a, Module: m}
+	site := Site{Addr: a, Module: m, Func: new(Func)}
 	if m == nil {
 		return site, nil
 	}
@@ -49,7 +57,7 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
 	}
 	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
-		site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
+		*site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)
 	}
 	return site, nil
 }
@@ -64,6 +72,21 @@ func (w Site) Name() string {
 		return w.Addr.String()
 	}
 	return OffsetName(w.FuncName(), w.Offset)
+}
+
+// NamedAs is what is known of the site by how it was named.
+func (w *Site) NamedAs() NamedAs {
+	if w.as == nil {
+		return NamedAs{}
+	}
+	return *w.as
+}
+
+// NameAs sets what is known of the site by how it was named.
+func (w *Site) NameAs(as NamedAs) {
+	if w.as = nil; as != (NamedAs{}) {
+		w.as = &as
+	}
 }
 
 // FuncName is the readable name of the site's function.

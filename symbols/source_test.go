@@ -230,7 +230,7 @@ func TestLinePlaces(t *testing.T) {
 		}
 		sites := resolve(Place{Kind: PlaceSymbol, Symbol: "mix"}, 2)
 		for _, site := range sites {
-			if site.Inlined != "mix" || site.Func.Symbol.Name != "inliner" || site.Entry.IsZero() {
+			if site.NamedAs().Inlined != "mix" || site.Func.Symbol.Name != "inliner" || site.NamedAs().Entry.IsZero() {
 				t.Errorf("%s: %+v is no inlined instance of mix in inliner", o, site)
 			}
 		}

@@ -29,7 +29,8 @@ func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 				failed = err
 				continue // it is in a part that isn't mapped any more
 			}
-			site.USDT, site.Named, site.Semaphore = u, u.String(), u.Semaphore
+			site.Named = u.String()
+			site.NameAs(NamedAs{USDT: u, Semaphore: u.Semaphore})
 			here = append(here, site)
 		}
 		slices.SortStableFunc(here, func(x, y Site) int { return cmp.Compare(x.Addr, y.Addr) })

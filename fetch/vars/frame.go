@@ -54,7 +54,7 @@ func (f *frame) find() error {
 	}
 	f.fn = f.scopes[0]
 	inner, told := len(f.scopes), false
-	want := f.scope.site.Entry
+	want := f.scope.site.NamedAs().Entry
 	for i := range f.scopes {
 		e := &f.scopes[i]
 		if !want.IsZero() && e.Ref() == want {

@@ -40,7 +40,7 @@ func Global(space *symbols.Space, module, text string) (v fetch.Variable, in *sy
 				return fmt.Errorf("%s has a variable %s, and %w about it", other.Name, e.Name(), fetch.ErrNoDebugInfo)
 			}
 			found = true
-			site := symbols.Site{Module: m, Named: m.Name}
+			site := symbols.Site{Module: m, Func: new(symbols.Func), Named: m.Name}
 			f := &frame{scope: At(space, site), data: d, module: m, fn: e}
 			v, err = f.variable(text)
 			return nil

@@ -161,7 +161,7 @@ func (p *parser) primary() (value, error) {
 		return p.f.goResult(n)
 	case strings.HasPrefix(name, "$arg"):
 		n, err := strconv.Atoi(name[4:])
-		if p.f.scope.site.USDT != nil {
+		if p.f.scope.site.NamedAs().USDT != nil {
 			return p.f.noted(name, n)
 		}
 		params := p.f.visible(fetch.WhichParams)

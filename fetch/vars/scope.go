@@ -60,7 +60,7 @@ func (s *Scope) Parameters() ([]fetch.Variable, error) {
 // listed as fetch.GoneVariable, and so are locals that exist but can't be recorded. Locals
 // without a value, and locals hidden by an inner block, are left out.
 func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
-	if s.site.USDT != nil && which == fetch.WhichParams {
+	if s.site.NamedAs().USDT != nil && which == fetch.WhichParams {
 		return s.noted(), nil
 	}
 	err = s.read(func(f *frame) error {
@@ -96,7 +96,7 @@ func (s *Scope) Variables(which fetch.Which) (out []fetch.Variable, err error) {
 // it is the N-th argument of the probe's note. If a Go parameter has several words, the error
 // is fetch.ErrInParts, and Variable returns it.
 func (s *Scope) Argument(n int) (v fetch.Variable, err error) {
-	if s.site.USDT != nil {
+	if s.site.NamedAs().USDT != nil {
 		return s.notedArgument(n)
 	}
 	err = s.read(func(f *frame) error {

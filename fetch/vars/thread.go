@@ -161,7 +161,7 @@ func traceContext(space *symbols.Space, name string) (v fetch.Variable, err erro
 			if s.Kind != symbols.KindTLS {
 				continue
 			}
-			f := &frame{scope: At(space, symbols.Site{Module: m, Named: m.Name}), module: m}
+			f := &frame{scope: At(space, symbols.Site{Module: m, Func: new(symbols.Func), Named: m.Name}), module: m}
 			x := evaluator{f: f, stack: []sym{constant(uint64(s.Vaddr))}}
 			if err := x.threadLocal(); err != nil {
 				return v, fmt.Errorf("%s of %s: %w", contextVariable, m.Name, err)

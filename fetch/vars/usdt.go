@@ -25,7 +25,7 @@ func (e noArgumentError) Unwrap() []error { return []error{e.err, fetch.ErrNoVal
 
 // notedArgument returns the N-th argument of the site's note, counted from 1.
 func (s *Scope) notedArgument(n int) (fetch.Variable, error) {
-	args, errs := s.site.USDT.Arguments()
+	args, errs := s.site.NamedAs().USDT.Arguments()
 	switch {
 	case n < 1 || n > len(args):
 		has := fmt.Sprintf("has %d arguments", len(args))
@@ -35,7 +35,7 @@ func (s *Scope) notedArgument(n int) (fetch.Variable, error) {
 		case 1:
 			has = "has one argument"
 		}
-		return fetch.Variable{}, noArgumentError{fmt.Errorf("%s %s at %s", s.site.USDT, has, s.address())}
+		return fetch.Variable{}, noArgumentError{fmt.Errorf("%s %s at %s", s.site.NamedAs().USDT, has, s.address())}
 	case errs[n-1] != nil:
 		return fetch.Variable{}, noArgumentError{errs[n-1]}
 	}
@@ -59,7 +59,7 @@ func (s *Scope) address() string {
 
 // noted lists the arguments of the site's note.
 func (s *Scope) noted() (out []fetch.Variable) {
-	args, _ := s.site.USDT.Arguments()
+	args, _ := s.site.NamedAs().USDT.Arguments()
 	for i := range args {
 		v, err := s.notedArgument(i + 1)
 		if err != nil {
@@ -72,10 +72,10 @@ func (s *Scope) noted() (out []fetch.Variable) {
 
 // describeNoted describes the arguments of the site's note, if it has one.
 func (s *Scope) describeNoted() (out []Description) {
-	if s.site.USDT == nil {
+	if s.site.NamedAs().USDT == nil {
 		return nil
 	}
-	args, _ := s.site.USDT.Arguments()
+	args, _ := s.site.NamedAs().USDT.Arguments()
 	for i := range args {
 		d := Description{Name: "$arg" + strconv.Itoa(i+1), Type: notedType(&args[i]).String(), Param: true}
 		if v, err := s.notedArgument(i + 1); err != nil {
@@ -105,7 +105,7 @@ func notedType(a *symbols.USDTArg) fetch.Type {
 
 // noted resolves $argN if a member or a cast applies to it.
 func (f *frame) noted(name string, n int) (value, error) {
-	args, errs := f.scope.site.USDT.Arguments()
+	args, errs := f.scope.site.NamedAs().USDT.Arguments()
 	if n < 1 || n > len(args) || errs[n-1] != nil {
 		_, err := f.scope.notedArgument(n)
 		return value{}, err

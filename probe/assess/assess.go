@@ -25,11 +25,29 @@ type Assessor struct {
 	KeepCall bool
 }
 
-// Place is a place where a breakpoint is safe.
+// Place is a place where a breakpoint is safe. It has its instruction's bytes, and not the instruction: all
+// returns of a large program are hundreds of thousands of places, and to decode one is quick.
 type Place struct {
 	Site symbols.Site
-	Code []byte // the file's, from the place on
-	Inst insn.Inst
+	code [insn.MaxLen]byte
+	has  uint8 // bytes in code
+}
+
+// Code are the file's bytes from the place on: the instruction's, and what may follow. They must not be
+// changed.
+func (p *Place) Code() []byte { return p.code[:p.has] }
+
+// Inst is the instruction. It is zero if the place wasn't proved.
+func (p *Place) Inst() insn.Inst {
+	in, _ := insn.Decode(p.Code())
+	return in
+}
+
+// made makes a place of what was found out about a site.
+func made(w symbols.Site, code []byte) Place {
+	p := Place{Site: w}
+	p.has = uint8(copy(p.code[:], code))
+	return p
 }
 
 // TrialSlot is how far from an instruction a copy is taken to lie that is planned
@@ -62,8 +80,8 @@ func (a *Assessor) returns(w symbols.Site) error {
 		return refuse("a return probe needs a function's entry")
 	case w.Module == nil || w.Module.File == nil || w.Module.File.IsGo():
 		return nil
-	case w.Inlined != "":
-		return refuse(fmt.Sprintf("a return probe needs a function that is called: %s is inlined there", w.Inlined))
+	case w.NamedAs().Inlined != "":
+		return refuse(fmt.Sprintf("a return probe needs a function that is called: %s is inlined there", w.NamedAs().Inlined))
 	}
 	if why := survey.NotCalled(w, func() (*insn.Function, error) { return a.sweep(w) }); why != "" {
 		return refuse(why)
@@ -73,30 +91,30 @@ func (a *Assessor) returns(w symbols.Site) error {
 
 // Instruction assesses a place by itself: whether an instruction starts there, may be
 // patched, and can run somewhere else.
-func (a *Assessor) Instruction(w symbols.Site) (p Place, err error) {
-	if p.Site = w; a.Own != nil && a.Own(w.Addr) {
-		return p, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: "it is kprobe's own code"}
+func (a *Assessor) Instruction(w symbols.Site) (Place, error) {
+	if a.Own != nil && a.Own(w.Addr) {
+		return made(w, nil), &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: "it is kprobe's own code"}
 	}
-	p.Code, p.Inst, err = survey.Prove(w, func() (*insn.Function, error) { return a.sweep(w) })
-	return a.movable(p, err)
+	code, in, err := survey.Prove(w, func() (*insn.Function, error) { return a.sweep(w) })
+	return a.movable(w, code, in, err)
 }
 
 // Start is Instruction for an address that is known to start one, in a module with a
 // file.
-func (a *Assessor) Start(w symbols.Site) (p Place, err error) {
-	p.Site = w
-	p.Code, p.Inst, err = survey.ProveStart(w)
-	return a.movable(p, err)
+func (a *Assessor) Start(w symbols.Site) (Place, error) {
+	code, in, err := survey.ProveStart(w)
+	return a.movable(w, code, in, err)
 }
 
-func (a *Assessor) movable(p Place, err error) (Place, error) {
+// movable assesses whether the instruction at a place can run somewhere else. err is what was found before.
+func (a *Assessor) movable(w symbols.Site, code []byte, in insn.Inst, err error) (Place, error) {
 	if err == nil && a.Memory != nil {
-		err = a.Memory(p.Site, p.Code, p.Inst)
+		err = a.Memory(w, code, in)
 	}
 	if err == nil {
-		_, err = Copy(p.Site, p.Code, p.Site.Addr+TrialSlot, a.KeepCall)
+		_, err = Copy(w, code, w.Addr+TrialSlot, a.KeepCall)
 	}
-	return p, err
+	return made(w, code), err
 }
 
 func (a *Assessor) sweep(w symbols.Site) (*insn.Function, error) {

@@ -37,10 +37,10 @@ func TestAssessorKnowsTheProcess(t *testing.T) {
 	w := siteOf(t, space, "work", 0)
 	plain := Assessor{Function: decoded, Golang: new(Programs)}
 	p, err := plain.Instruction(w)
-	if err != nil || p.Site != w || len(p.Code) < int(p.Inst.Len) || p.Inst.Len == 0 {
+	if err != nil || p.Site != w || len(p.Code()) < int(p.Inst().Len) || p.Inst().Len == 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if s, err := plain.Start(w); err != nil || s.Inst != p.Inst || s.Site != p.Site {
+	if s, err := plain.Start(w); err != nil || s.Inst() != p.Inst() || s.Site != p.Site {
 		t.Errorf("as a start it is %+v, %v; as any place %+v", s, err, p)
 	}
 	own := plain
@@ -52,7 +52,7 @@ func TestAssessorKnowsTheProcess(t *testing.T) {
 	differs := errors.New("it differs")
 	other := plain
 	other.Memory = func(at symbols.Site, code []byte, in insn.Inst) error {
-		if at != w || in != p.Inst || len(code) < int(in.Len) {
+		if at != w || in != p.Inst() || len(code) < int(in.Len) {
 			t.Errorf("the memory of %+v is compared with % x, %+v", at, code, in)
 		}
 		return differs
@@ -81,7 +81,7 @@ func TestAssessorOfReturns(t *testing.T) {
 	}
 	behind := siteOf(t, space, "work", second)
 	inlined := entry
-	inlined.Inlined = "main"
+	inlined.NameAs(symbols.NamedAs{Inlined: "main"})
 	for _, tt := range []struct {
 		name string
 		kind fetch.Kind

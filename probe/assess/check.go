@@ -58,7 +58,7 @@ func check(space *symbols.Space, d *fetch.Def) (*Checked, error) {
 	var golang Programs
 	for _, w := range places {
 		err := checkSite(space, &golang, d, w)
-		if errors.As(err, &refused) && (d.Place.IsGlob() || w.USDT != nil && len(places) > 1) || errors.As(err, &inside) && d.Place.IsGlob() || len(places) > 1 && without.Skip(w, err) {
+		if errors.As(err, &refused) && (d.Place.IsGlob() || w.NamedAs().USDT != nil && len(places) > 1) || errors.As(err, &inside) && d.Place.IsGlob() || len(places) > 1 && without.Skip(w, err) {
 			continue
 		}
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // Function is a decoded function.
 type Function struct {
-	Fn    symbols.Func
+	Fn    *symbols.Func // must not be changed
 	Start symbols.Addr
 	Size  int    // of code
 	Code  []byte // original bytes, from the file; nil: let go
@@ -32,7 +32,7 @@ type Leaving struct {
 }
 
 // Decode decodes a function of a file whose first instruction lies at start.
-func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function, error) {
+func Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (*Function, error) {
 	code, sweep, err := survey.Decode(file, fn, start)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function,
 type Decoder struct{ d survey.Decoder }
 
 // Decode is like the function Decode. The function's instructions hold until the next call.
-func (d *Decoder) Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (*Function, error) {
+func (d *Decoder) Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (*Function, error) {
 	code, sweep, err := d.d.Decode(file, fn, start)
 	if err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func (j *Judge) Inspect(w symbols.Site) (*results.Listing, error) {
 		}
 		return nil, err
 	}
-	l := &results.Listing{Func: w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset,
+	l := &results.Listing{Func: *w.Func, Module: w.Module, Name: w.Func.Symbol.Demangled(), Asked: w.Offset,
 		Lines: make([]results.Line, 0, f.Sweep.Len())}
 	name := func(a uint64) (string, uint64, bool) {
 		n, off, _, _, ok := j.space.Symbolize(symbols.Addr(a))

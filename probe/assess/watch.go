@@ -210,7 +210,7 @@ func Watch(space *symbols.Space, d *fetch.Def, mem symbols.Memory, text int) (*M
 		return nil, nil, err
 	}
 	w := &Memory{Length: at.length, Reads: d.Place.Access != "w", Only: d.Place.Access == "r"}
-	site := symbols.Site{Addr: at.at, Module: at.module, Named: d.Place.String()}
+	site := symbols.Site{Addr: at.at, Module: at.module, Func: new(symbols.Func), Named: d.Place.String()}
 	if at.module != nil {
 		site.Vaddr = at.module.Vaddr(at.at)
 	}

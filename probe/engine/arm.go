@@ -124,7 +124,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 				tg.Engine.Logf("%v", err)
 				continue
 			}
-			if w.USDT != nil && len(places) > 1 && errors.As(err, &r) {
+			if w.NamedAs().USDT != nil && len(places) > 1 && errors.As(err, &r) {
 				refused = err
 				tg.Engine.Warnf("%s: one of %d places is not probed: %v", d.Place, len(places), err)
 				continue
@@ -247,7 +247,7 @@ func (tg *Target) armOwn(ctx context.Context, x own) error {
 // unwinder can't pass a return trampoline.
 func (tg *Target) makeWay(ctx context.Context, list []own) error {
 	for _, w := range list {
-		p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len))
+		p := tg.Patches.Covering(w.Site.Addr, int(w.Inst().Len))
 		if p == nil {
 			continue
 		}

@@ -321,7 +321,7 @@ func (tg *Target) newFinder() *finder {
 
 // place adds the jumps that cover a place's instruction, and the breakpoint on it.
 func (f *finder) place(w *assess.Place) {
-	lo, behind := uint64(w.Site.Addr), uint64(w.Inst.Len)
+	lo, behind := uint64(w.Site.Addr), uint64(w.Inst().Len)
 	// If the instruction is an endbr64, the jump begins at the byte behind it.
 	for _, p := range f.tg.Patches.pages.Near(lo, lo+behind+1) {
 		if p.Armed && (p.covers(w.Site.Addr, int(behind)) || p.Plan.Serves(lo)) {

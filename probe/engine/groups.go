@@ -98,7 +98,7 @@ func (tg *Target) covering(w planner.Request, found func(*Patch)) {
 	at := w.Site.Addr
 	n := 1
 	if w.Place != nil {
-		n = int(w.Inst.Len)
+		n = int(w.Inst().Len)
 	}
 	// If the instruction is an endbr64, the jump begins at the byte behind it.
 	for _, q := range tg.Patches.pages.Near(uint64(at), uint64(at)+uint64(n)+1) {

@@ -15,7 +15,7 @@ func inlined(space *symbols.Space, d *fetch.Def, places []symbols.Site) []symbol
 	}
 	p := d.Place
 	home := places[0].Module
-	if home == nil || places[0].Inlined != "" {
+	if home == nil || places[0].NamedAs().Inlined != "" {
 		return nil // Resolve has found them already
 	}
 	if p.Module == "" {
@@ -53,7 +53,7 @@ func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site)
 	for _, site := range inlined(tg.Space, d, places) {
 		more, err := tg.place(d, ev, site)
 		if err != nil {
-			tg.Engine.Warnf("%s is inlined at %s too, and not probed there: %v", site.Inlined, site.Name(), err)
+			tg.Engine.Warnf("%s is inlined at %s too, and not probed there: %v", site.NamedAs().Inlined, site.Name(), err)
 			continue
 		}
 		out = append(out, more...)

@@ -82,7 +82,7 @@ func (tg *Target) layLanding(l *landing, t *detour.Tally, ra symbols.Addr) error
 	if !ok {
 		return errors.New("no function is known there")
 	}
-	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	w.Func, w.Offset = &fn, uint64(w.Vaddr-fn.Start)
 	at, err := tg.prove(w)
 	if err != nil {
 		return err

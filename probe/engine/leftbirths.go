@@ -228,7 +228,7 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err er
 		v = b.Behind
 	}
 	at := symbols.Site{
-		Addr: b.module.Addr(v), Module: b.module, Vaddr: v, Func: b.Func, Offset: uint64(v - b.Func.Start),
+		Addr: b.module.Addr(v), Module: b.module, Vaddr: v, Func: &b.Func, Offset: uint64(v - b.Func.Start),
 		Named: symbols.OffsetName(b.Func.Symbol.Name, uint64(v-b.Func.Start)),
 	}
 	place, err := tg.proveStart(at)

@@ -38,8 +38,8 @@ func (p *Placed) otherModule() string {
 
 // shown makes the spot's name, as symbols.Site.Name does.
 func (s spot) shown() spotName {
-	w := symbols.Site{Named: s.named, Offset: s.off}
-	w.Func.Symbol.Name = s.symbol
+	fn := symbols.Func{Symbol: symbols.Symbol{Name: s.symbol}}
+	w := symbols.Site{Named: s.named, Func: &fn, Offset: s.off}
 	return spotName{w.Name(), s.module}
 }
 

@@ -10,9 +10,9 @@ import (
 // TestSpotShown: a place has the same name in results while it is probed and after that.
 func TestSpotShown(t *testing.T) {
 	lib := &symbols.Module{Name: "libx.so"}
-	fn := symbols.Func{Symbol: symbols.Symbol{Name: "_ZN2ns1fEi"}}
+	fn := &symbols.Func{Symbol: symbols.Symbol{Name: "_ZN2ns1fEi"}}
 	for _, w := range []symbols.Site{
-		{Addr: 0x7100, Module: lib},
+		{Addr: 0x7100, Module: lib, Func: new(symbols.Func)},
 		{Addr: 0x7100, Module: lib, Func: fn},
 		{Addr: 0x711a, Module: &symbols.Module{Name: "prog", Main: true}, Func: fn, Offset: 0x1a},
 		{Addr: 0x711a, Module: lib, Func: fn, Offset: 0x1a, Named: "alias+0x1a"},

@@ -85,7 +85,7 @@ func (tg *Target) placeOf(a symbols.Addr) (symbols.Site, error) {
 	if m == nil || m.File == nil {
 		return symbols.Site{}, errNoFile
 	}
-	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a)}
+	w := symbols.Site{Addr: a, Module: m, Vaddr: m.Vaddr(a), Func: new(symbols.Func)}
 	if name, off, _, _, ok := tg.Space.Symbolize(a); ok {
 		w.Named = symbols.Place{Symbol: name, Offset: int64(off)}.String()
 		w.Func.Symbol.Name = name
@@ -103,7 +103,7 @@ func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 	if !ok || w.Module.File.IsGo() {
 		return assess.Place{}, false
 	}
-	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	w.Func, w.Offset = &fn, uint64(w.Vaddr-fn.Start)
 	f, err := tg.funcs.Of(w)
 	if err != nil {
 		return assess.Place{}, false
@@ -116,7 +116,7 @@ func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 	if w, err = tg.placeOf(symbols.Addr(at)); err != nil {
 		return assess.Place{}, false
 	}
-	w.Func, w.Offset = fn, uint64(w.Vaddr-fn.Start)
+	w.Func, w.Offset = &fn, uint64(w.Vaddr-fn.Start)
 	found, err := tg.prove(w)
 	return found, err == nil
 }

@@ -64,7 +64,7 @@ func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 // under a jump.
 func (tg *Target) armWays(ctx context.Context, list []own) error {
 	for _, x := range list {
-		if tg.Patches.Covering(x.Site.Addr, int(x.Inst.Len)) != nil {
+		if tg.Patches.Covering(x.Site.Addr, int(x.Inst().Len)) != nil {
 			return fmt.Errorf("at %s there is a jump", x.Site.Name())
 		}
 	}

@@ -215,7 +215,7 @@ func (tg *Target) callsOf(k detour.Calls, slot uint64) []byte {
 // passInstead does the work of a stage that passes calls on, in place of its detour: it marks a
 // call as passing on, or frees the row of a call that was abandoned.
 func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request, way detour.Passing) {
-	if w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
+	if w.Conditional && !jccTaken(w.Inst().Opcode, s.regs.Flags) {
 		return
 	}
 	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
@@ -283,7 +283,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 // the first noted ones.
 func (s *Engine) missedJump(st stage, noted int) {
 	for _, w := range st.Wants() {
-		if !w.Notes || w.Conditional && !jccTaken(w.Inst.Opcode, s.regs.Flags) {
+		if !w.Notes || w.Conditional && !jccTaken(w.Inst().Opcode, s.regs.Flags) {
 			continue
 		}
 		if noted--; noted < 0 && !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {

@@ -27,10 +27,11 @@ type semaphored struct {
 
 // semaphore is the address of the place's semaphore; 0: it has none.
 func (p *Placed) semaphore() symbols.Addr {
-	if p.Where.Semaphore == 0 || p.Where.Module == nil {
+	semaphore := p.Where.NamedAs().Semaphore
+	if semaphore == 0 || p.Where.Module == nil {
 		return 0
 	}
-	return p.Where.Module.Addr(p.Where.Semaphore)
+	return p.Where.Module.Addr(semaphore)
 }
 
 // syncSemaphores raises the semaphores of the probes that are armed and switched on, and lowers those

@@ -54,7 +54,7 @@ func (tg *Target) reserve(ctx context.Context, list []*assess.Place) error {
 
 // lay makes a site and writes its copy. The text doesn't change.
 func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
-	w, code := wt.Site, wt.Code
+	w, code := wt.Site, wt.Code()
 	slot, err := tg.Area.Code.Slot(ctx, w.Addr)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
 		tg.Area.Code.GiveBack(slot)
 		return nil, fmt.Errorf("write the copy of %s: %w", w.Name(), err)
 	}
-	st := &Site{Addr: w.Addr, name: w.Name(), code: code, Length: int(wt.Inst.Len), moved: m, slot: slot, entry: -1}
+	st := &Site{Addr: w.Addr, name: w.Name(), code: code, Length: int(wt.Inst().Len), moved: m, slot: slot, entry: -1}
 	tg.Sites[w.Addr] = st
 	tg.BySlot[slot] = st
 	return st, nil
@@ -183,7 +183,7 @@ func (st *Site) serve(x own) {
 	case x.leaves != nil:
 		st.leaves = append(st.leaves, x.leaves)
 		if st.outwards = x.outwards; x.conditional {
-			st.jcc = x.Inst.Opcode | 0x80
+			st.jcc = x.Inst().Opcode | 0x80
 		}
 	default:
 		st.lands = true
@@ -199,7 +199,7 @@ func hang(st *Site, w planner.Request) {
 	case planner.Exit, planner.LoneExit:
 		st.exits = append(st.exits, PlacedOf(w))
 		if w.Conditional {
-			st.jcc = w.Inst.Opcode | 0x80 // never 0
+			st.jcc = w.Inst().Opcode | 0x80 // never 0
 		}
 	case planner.Redirect:
 		st.Redirect = w.To()

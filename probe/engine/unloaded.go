@@ -33,7 +33,7 @@ func (tg *Target) forgetGone(ctx context.Context, c *changeset) error {
 		places = append(places, &c.own[i].Place)
 	}
 	for _, w := range places {
-		if p := tg.Patches.Covering(w.Site.Addr, int(w.Inst.Len)); p != nil && !tg.hasJump(p) {
+		if p := tg.Patches.Covering(w.Site.Addr, int(w.Inst().Len)); p != nil && !tg.hasJump(p) {
 			// Its bytes differ, so restoring writes none.
 			err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error { return tg.RestorePatches([]*Patch{p}, stopped) })
 			if err := tracee.IgnoreLate(err); err != nil {

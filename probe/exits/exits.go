@@ -261,10 +261,10 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		if err != nil {
 			return err
 		}
-		switch {
-		case conditional && at.Inst.Opcode&^0xf != 0x70 && at.Inst.Opcode&^0xf != 0x80:
+		switch jump := at.Inst(); {
+		case conditional && jump.Opcode&^0xf != 0x70 && jump.Opcode&^0xf != 0x80:
 			return fmt.Errorf("%s jumps by a condition that is no flag's", at.Site.Name())
-		case way == detour.PassesOn && x.Kind == insn.ExitFall && at.Inst.Flags.Any(insn.RelBranch|insn.WritesSP):
+		case way == detour.PassesOn && x.Kind == insn.ExitFall && jump.Flags.Any(insn.RelBranch|insn.WritesSP):
 			return fmt.Errorf("behind %s it runs on to %s", at.Site.Name(), to.site.Name())
 		}
 		l.List = append(l.List, Exit{Place: at, Passing: way, Conditional: conditional})
@@ -275,8 +275,8 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 		return err
 	}
 	entry := to.Start
-	if start.Inst.Is(insn.CET) {
-		entry += symbols.Addr(start.Inst.Len)
+	if in := start.Inst(); in.Is(insn.CET) {
+		entry += symbols.Addr(in.Len)
 	}
 	switch {
 	case to.to != to.Start && to.to < entry:
@@ -307,7 +307,7 @@ func (l *Exits) opens(f *Finder, from part, x insn.Exit, err error) bool {
 	if perr != nil {
 		return false
 	}
-	to := open.chain(at.Inst, at.Code, x.Addr)
+	to := open.chain(at.Inst(), at.Code(), x.Addr)
 	if to == nil {
 		return false
 	}

@@ -149,7 +149,7 @@ func TestExitsBehindJumps(t *testing.T) {
 					t.Errorf("a call arrives at %v", x.Site.Name())
 				}
 			case detour.NotPassing:
-				if x.Inst.Len == 0 || len(x.Code) < int(x.Inst.Len) {
+				if x.Inst().Len == 0 || len(x.Code()) < int(x.Inst().Len) {
 					t.Errorf("a return at %v is no instruction", x.Site.Name())
 				}
 			}

@@ -144,7 +144,8 @@ func (f *Finder) jumpsTo(from part, x insn.Exit) ([]part, error) {
 		to = f.behindPadding(to)
 	} else if x.Indirect {
 		jump, _ := f.rule.Start(from.at(x.Addr))
-		a, ok := jump.Inst.RIPTarget(x.Addr, jump.Code)
+		in := jump.Inst()
+		a, ok := in.RIPTarget(x.Addr, jump.Code())
 		if !ok {
 			return nil, &openJumpError{how: "where a register says"}
 		}
@@ -192,7 +193,7 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 	case m.File.IsGo() || strings.HasPrefix(m.Name, "ld-"):
 		return nil, &foreignError{m.Name}
 	}
-	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: fn}
+	w := symbols.Site{Addr: to, Module: m, Vaddr: v, Func: &fn}
 	if next, pointer, stub, err := f.behindStub(w); err != nil {
 		return nil, err
 	} else if stub && !stubs {
@@ -218,7 +219,7 @@ func (f *Finder) partsAt(to symbols.Addr, stubs bool) ([]part, error) {
 	if why := Patchable(fn.Symbol.Name); why != "" {
 		return nil, fmt.Errorf("to %s: %s", fn.Symbol.Name, why)
 	}
-	w.Addr, w.Vaddr = in.Start, fn.Start
+	w.Addr, w.Vaddr, w.Func = in.Start, fn.Start, in.Fn
 	return []part{{Function: in, site: w, to: to}}, nil
 }
 

@@ -90,7 +90,7 @@ func wantedBytes(groups map[*assess.Function][]Request) []plan.Range {
 	out := make([]plan.Range, 0, n)
 	for f, ws := range groups {
 		for _, w := range ws {
-			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst.Len)}
+			r := plan.Range{Lo: uint64(w.Site.Addr), Hi: uint64(w.Site.Addr) + uint64(w.Inst().Len)}
 			if w.Kind != Exit {
 				r.Hi = max(r.Hi, min(r.Lo+plan.JumpLen, uint64(f.Start)+uint64(f.Size)))
 			}

@@ -177,7 +177,7 @@ func TestPlanGround(t *testing.T) {
 	}{
 		{name: "nothing stands there", def: "p work"},
 		{name: "a breakpoint that stays", def: "p work", trap: WhyOther, change: func(g *Ground, w Request) {
-			g.Stands = standing{w.Site.Addr: int(w.Inst.Len)}
+			g.Stands = standing{w.Site.Addr: int(w.Inst().Len)}
 		}},
 		{name: "no memory in reach", def: "p work", trap: "no free address", change: func(g *Ground, _ Request) {
 			maps, _, _ := g.Free()

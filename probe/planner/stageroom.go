@@ -115,7 +115,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		}
 		s.joins = s.notes > 0 && s.notes < len(part)
 		if w.Conditional {
-			s.cond = w.Inst.Opcode & 15
+			s.cond = w.Inst().Opcode & 15
 		}
 		return s, true
 	case w.Kind == Exit && anywhere:

@@ -28,7 +28,7 @@ const behind = 64
 
 // Of gives a function's code, of which code are the bytes as Decode or symbols.File.Text gives them, with what
 // follows it, and what is known about it.
-func (a *Around) Of(code []byte, fn symbols.Func, m *symbols.Module) ([]byte, plan.Known) {
+func (a *Around) Of(code []byte, fn *symbols.Func, m *symbols.Module) ([]byte, plan.Known) {
 	file := m.File
 	if cap(code) >= len(code)+behind {
 		code = code[:len(code)+behind] // Decode has read it
@@ -63,7 +63,7 @@ const (
 // Wide gives a function, of which sweep are the instructions, together with its
 // neighbours, for jumps that need their bytes. It is nil where it has none that are
 // code for certain.
-func (a *Around) Wide(sweep *insn.Function, fn symbols.Func, m *symbols.Module) *plan.Func {
+func (a *Around) Wide(sweep *insn.Function, fn *symbols.Func, m *symbols.Module) *plan.Func {
 	list := []*insn.Function{sweep}
 	lo, hi := fn.Start, fn.End
 	neighbour := func(v symbols.Vaddr) (symbols.Func, *insn.Function) {
@@ -71,7 +71,7 @@ func (a *Around) Wide(sweep *insn.Function, fn symbols.Func, m *symbols.Module) 
 		if !ok || g.End <= g.Start || g.Size() > widest || !m.File.Certain(g.Start) {
 			return g, nil
 		}
-		_, s, err := Decode(m.File, g, symbols.Addr(uint64(g.Start)+m.Bias))
+		_, s, err := Decode(m.File, &g, symbols.Addr(uint64(g.Start)+m.Bias))
 		if err != nil || len(s.Desyncs()) > 0 {
 			return g, nil
 		}
@@ -114,7 +114,7 @@ func (a *Around) Wide(sweep *insn.Function, fn symbols.Func, m *symbols.Module) 
 	}
 	last, _ := m.File.FuncAt(hi - 1)
 	last.Start = lo
-	text, known := a.Of(code, last, m)
+	text, known := a.Of(code, &last, m)
 	outside := known.Target
 	known.Target = func(addr uint64) bool {
 		if outside != nil && outside(addr) {

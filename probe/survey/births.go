@@ -87,7 +87,7 @@ func Births(file *symbols.File) (list []Birth, unknown, blind []symbols.Vaddr) {
 				}
 				continue
 			}
-			_, sweep, err := Decode(file, fn, symbols.Addr(fn.Start))
+			_, sweep, err := Decode(file, &fn, symbols.Addr(fn.Start))
 			if err != nil {
 				unknown, blind = append(unknown, v), append(blind, v)
 				fn = symbols.Func{}

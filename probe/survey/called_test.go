@@ -36,9 +36,9 @@ func TestOnlyJumpedTo(t *testing.T) {
 			if f.Symbol.Kind != symbols.KindFunc || !m.File.Certain(f.Start) {
 				continue
 			}
-			w := symbols.Site{Addr: m.Addr(f.Start), Module: m, Vaddr: f.Start, Func: f, Named: f.Symbol.Name}
+			w := symbols.Site{Addr: m.Addr(f.Start), Module: m, Vaddr: f.Start, Func: &f, Named: f.Symbol.Name}
 			called := m.File.Called(f.Start) && !onlyJumpedTo(w, func() (*insn.Function, error) {
-				_, sweep, err := Decode(m.File, f, w.Addr)
+				_, sweep, err := Decode(m.File, &f, w.Addr)
 				return sweep, err
 			})
 			switch _, piece := m.File.PieceOf(f.Start); {

@@ -57,7 +57,7 @@ func instead(w symbols.Site, v symbols.Vaddr) string {
 }
 
 // Sequences are the bytes about a function that no jump may cover.
-func Sequences(m *symbols.Module, fn symbols.Func) (out []plan.Range) {
+func Sequences(m *symbols.Module, fn *symbols.Func) (out []plan.Range) {
 	if m == nil || m.File == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ const maxInsn = 15
 // bytes, and its instructions, with the jump tables that the file's constants
 // hold. A function whose size is not known is an error, and so are bytes that the
 // file doesn't hold.
-func Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
+func Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
 	return decodeBy(file, fn, start, new([]byte), insn.Sweep)
 }
 
@@ -30,12 +30,12 @@ type Decoder struct {
 }
 
 // Decode is like the function Decode. What it returns holds until the next call.
-func (d *Decoder) Decode(file *symbols.File, fn symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
+func (d *Decoder) Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (code []byte, sweep *insn.Function, err error) {
 	return decodeBy(file, fn, start, &d.text, d.sweeper.Sweep)
 }
 
 // decodeBy is Decode with room for the code, and a way to sweep.
-func decodeBy(file *symbols.File, fn symbols.Func, start symbols.Addr, room *[]byte, divide func([]byte, uint64, insn.SweepOptions) (*insn.Function, error)) (code []byte, sweep *insn.Function, err error) {
+func decodeBy(file *symbols.File, fn *symbols.Func, start symbols.Addr, room *[]byte, divide func([]byte, uint64, insn.SweepOptions) (*insn.Function, error)) (code []byte, sweep *insn.Function, err error) {
 	if fn.End <= fn.Start {
 		return nil, nil, fmt.Errorf("the size of %s is not known", fn.Symbol.Name)
 	}
@@ -63,7 +63,7 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 	if w.Module == nil || w.Module.File == nil {
 		return nil, in, refuse(w, "no file is mapped there, so its instructions can't be known")
 	}
-	if w.USDT != nil && w.Func.End <= w.Func.Start {
+	if w.NamedAs().USDT != nil && w.Func.End <= w.Func.Start {
 		// The note is all that is known of the place, and it says that a no-op is there.
 		if code, in, err = ProveStart(w); err == nil && !isNop(code[:in.Len]) {
 			err = refuse(w, "no function is known there, and it isn't the no-op that its note describes")

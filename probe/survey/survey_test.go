@@ -37,7 +37,7 @@ func site(t *testing.T, m *symbols.Module, name string, off, slide uint64) symbo
 	if fn.Start != syms[0].Vaddr {
 		fn = symbols.Func{Start: syms[0].Vaddr, Symbol: syms[0]}
 	}
-	return symbols.Site{Addr: symbols.Addr(uint64(v) + slide), Module: m, Vaddr: v, Func: fn, Offset: off, Named: name}
+	return symbols.Site{Addr: symbols.Addr(uint64(v) + slide), Module: m, Vaddr: v, Func: &fn, Offset: off, Named: name}
 }
 
 func decode(w symbols.Site) func() (*insn.Function, error) {
@@ -120,7 +120,7 @@ func TestProveWithoutFile(t *testing.T) {
 		t.Error(err)
 	}
 	w = site(t, m, "_start", 1, 0)
-	w.Func = symbols.Func{}
+	w.Func = new(symbols.Func)
 	if _, _, err := Prove(w, nil); err == nil || !strings.Contains(err.Error(), "no function is known there") {
 		t.Error(err)
 	}
@@ -130,10 +130,10 @@ func TestProveWithoutFile(t *testing.T) {
 	if _, _, err := Prove(w, decode(w)); err == nil || !strings.Contains(err.Error(), "and "+Start(w).String()+"+0x6") {
 		t.Error(err)
 	}
-	if _, _, err := Decode(m.File, symbols.Func{Start: w.Func.Start, End: w.Func.Start}, 0); err == nil {
+	if _, _, err := Decode(m.File, &symbols.Func{Start: w.Func.Start, End: w.Func.Start}, 0); err == nil {
 		t.Error("a function without a size is decoded")
 	}
-	if _, _, err := Decode(m.File, symbols.Func{Start: 1 << 40, End: 1<<40 + 8}, 0); err == nil {
+	if _, _, err := Decode(m.File, &symbols.Func{Start: 1 << 40, End: 1<<40 + 8}, 0); err == nil {
 		t.Error("a function that the file doesn't hold is decoded")
 	}
 }
@@ -181,7 +181,7 @@ func TestAround(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, known := a.Of(code, w.Func, m)
-		return w.Func, text, known.Next, known.Target
+		return *w.Func, text, known.Next, known.Target
 	}
 	fn, text, next, target := get("_start")
 	if next != 12 || len(text) != 12+behind {

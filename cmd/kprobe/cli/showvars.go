@@ -64,8 +64,8 @@ func variablesAt(space *symbols.Space, site *symbols.Site, atReturn bool) (*outp
 		list = append(list, scope.DescribeResults()...)
 	}
 	v := &output.Variables{Place: site.Name(), Addr: site.Addr, List: list}
-	if site.Inlined != "" {
-		v.Place = site.Inlined + " inlined at " + site.Name()
+	if inlined := site.NamedAs().Inlined; inlined != "" {
+		v.Place = inlined + " inlined at " + site.Name()
 	}
 	if site.Module != nil {
 		v.Module = site.Module.Name
