@@ -237,7 +237,7 @@ func asking(tg *engine.Target) (n int) {
 		if s.Detour == nil {
 			continue
 		}
-		n += len(s.Detour.Asks)
+		n += len(s.Detour.Asks())
 		for k := range s.Pushes() {
 			if _, ok := detour.PushFault(k, uint64(s.CopyAt())); ok {
 				n++

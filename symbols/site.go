@@ -12,8 +12,8 @@ type Site struct {
 	Addr   Addr
 	Module *Module // nil for code that is in no file, such as a JIT compiler's
 	Vaddr  Vaddr   // of Addr in the module's file; 0 without one
-	// Func is the function around it, which must not be changed. It is never nil, and zero where no
-	// function is known.
+	// Func is the function around it, which must not be changed. It is zero where no function is known,
+	// and nil in the zero Site only.
 	Func   *Func
 	Offset uint64 // from the start of Func, in bytes
 	// Named is what Name returns, if that isn't the function's readable name and the offset; "": it is.
@@ -68,7 +68,7 @@ func (w Site) Name() string {
 	switch {
 	case w.Named != "":
 		return w.Named
-	case w.Func.Symbol.Name == "":
+	case w.Func == nil || w.Func.Symbol.Name == "":
 		return w.Addr.String()
 	}
 	return OffsetName(w.FuncName(), w.Offset)

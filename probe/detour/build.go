@@ -128,7 +128,7 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 	}
 	if noRoom != nil {
 		off, _ := b.Offset(*noRoom)
-		d.NoRoom = b.Base() + uint64(off)
+		d.noRoomAt(b.Base() + uint64(off))
 	}
 	return d, nil
 }
@@ -145,7 +145,7 @@ func (b *builder) leave(copyAt uint64, tail func(c *asm.Code) error) (*Detour, e
 	if err != nil {
 		return nil, err
 	}
-	d.Copy = copyAt
+	d.displaced = uint32(copyAt - d.Base)
 	return d, nil
 }
 

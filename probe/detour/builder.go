@@ -178,20 +178,25 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, size: len(code), SharedFaults: b.sharedFaults, undoing: b.frame.undoing()}
+	d := &Detour{Base: b.Base(), Code: code, size: uint32(len(code)), SharedFaults: b.sharedFaults, undoing: b.frame.undoing()}
+	var may stops
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)
 		if !ok {
 			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
 		}
-		d.Faults = append(d.Faults, Fault{f.at, b.Base() + uint64(off)})
+		may.faults = append(may.faults, Fault{f.at, b.Base() + uint64(off)})
 	}
 	for _, a := range b.asks {
 		off, ok := b.Offset(a.back)
 		if !ok {
 			return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), asm.ErrUnbound)
 		}
-		d.Asks = append(d.Asks, Ask{a.at, b.Base() + uint64(off), a.what})
+		may.asks = append(may.asks, Ask{a.at, b.Base() + uint64(off), a.what})
+	}
+	if may.faults != nil || may.asks != nil {
+		kept := may // most detours have none
+		d.stops = &kept
 	}
 	return d, nil
 }

@@ -287,7 +287,7 @@ func (m *machine) place(build func(base uint64, tail func(c *asm.Code) error) (*
 	}
 	copy(room, d.Code)
 	m.code = (m.code + uint64(len(d.Code)) + 63) &^ 63
-	for _, f := range d.Faults {
+	for _, f := range d.Faults() {
 		if m.careful {
 			break
 		}

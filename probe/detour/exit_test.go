@@ -361,8 +361,8 @@ func TestLeaveUnwind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if int(d.Copy-d.Base) >= len(d.Code) || d.Code[d.Copy-d.Base] != 0xc3 {
-			t.Errorf("the copy is said to be at +%#x", d.Copy-d.Base)
+		if int(d.Copy()-d.Base) >= len(d.Code) || d.Code[d.Copy()-d.Base] != 0xc3 {
+			t.Errorf("the copy is said to be at +%#x", d.Copy()-d.Base)
 		}
 		inside := 0
 		for off := range d.Code {

@@ -54,8 +54,8 @@ func TestLookForRoom(t *testing.T) {
 		if depth < 40 || need != depth+lookMore {
 			t.Errorf("%s: the prologue takes %d bytes, room for %d is looked for", text, depth, need)
 		}
-		if d.NoRoom == 0 || d.Code[d.NoRoom-d.Base] != 0xcc || len(d.Faults) < 2 {
-			t.Errorf("%s: no room leads to %#x, %d loads may fault", text, d.NoRoom, len(d.Faults))
+		if d.NoRoom() == 0 || d.Code[d.NoRoom()-d.Base] != 0xcc || len(d.Faults()) < 2 {
+			t.Errorf("%s: no room leads to %#x, %d loads may fault", text, d.NoRoom(), len(d.Faults()))
 		}
 	}
 	for text, refused := range map[string][2]bool{ // by whether the flags are kept
@@ -79,7 +79,7 @@ func TestLookFromTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trap := strconv.FormatUint(d.NoRoom, 16)
+	trap := strconv.FormatUint(d.NoRoom(), 16)
 	var got []string
 	for at := 0; len(got) < 10; {
 		in, err := insn.Decode(d.Code[at:])
@@ -98,11 +98,11 @@ func TestLookFromTLS(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if len(d.Faults) < 4 {
-		t.Errorf("%d loads may fault", len(d.Faults))
+	if len(d.Faults()) < 4 {
+		t.Errorf("%d loads may fault", len(d.Faults()))
 	}
-	for _, f := range d.Faults[:4] {
-		if f.To != d.NoRoom {
+	for _, f := range d.Faults()[:4] {
+		if f.To != d.NoRoom() {
 			t.Errorf("a fault at %#x leads to %#x", f.At, f.To)
 		}
 	}
@@ -154,7 +154,7 @@ func TestLookKeepsFlags(t *testing.T) {
 		kept := insn.Reg(keep).String()
 		want := "xchg rax, " + kept + ";add al, 0x7f;sahf;mov rax, " + kept + ";"
 		var at []int // where the last instructions before it start
-		for off := 0; off < int(d.NoRoom-d.Base); {
+		for off := 0; off < int(d.NoRoom()-d.Base); {
 			i, err := insn.Decode(d.Code[off:])
 			if err != nil {
 				break // data

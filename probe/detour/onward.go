@@ -180,7 +180,7 @@ func buildOnward(c *asm.Code, p *Params, k Calls, to *fetch.Chain, onward Onward
 		return nil, err
 	}
 	off, _ := b.Offset(trap)
-	d.NoRoom = b.Base() + uint64(off)
+	d.noRoomAt(b.Base() + uint64(off))
 	return d, nil
 }
 

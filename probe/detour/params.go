@@ -160,23 +160,53 @@ type Probe struct {
 // instruction At continues at To, with all its registers.
 type Fault struct{ At, To uint64 }
 
-// Detour is finished code.
+// Detour is finished code. It is small, because a session may have hundreds of thousands: its addresses are
+// kept as offsets, and what few detours have is apart.
 type Detour struct {
-	Base uint64 // where it must lie
-	Code []byte // may be set to nil once it is written
-	// Copy is the start of the displaced instructions. A thread that is sent there, from
-	// Build's and BuildReturn's detours, takes no record.
-	Copy uint64
-	// NoRoom is the address of an int3 at which a thread stops whose stack has no room for
-	// the detour. It has taken no hit, has its registers except those of Params.Look, and
-	// continues at Copy. 0 means that this doesn't happen.
-	NoRoom uint64
-	Faults []Fault
-	Asks   []Ask
+	Base      uint64 // where it must lie
+	Code      []byte // may be set to nil once it is written
+	*undoing         // nil: the detour changes nothing
+	stops     *stops // nil: there are none
+	size      uint32 // of Code
+	displaced uint32 // offset of the displaced instructions
 	// SharedFaults says that its threads may also fault in the shared code.
 	SharedFaults bool
-	*undoing         // nil: the detour changes nothing
-	size         int // of Code
+}
+
+// stops are the instructions of a detour at which a thread may stop.
+type stops struct {
+	noRoom uint64
+	faults []Fault
+	asks   []Ask
+}
+
+// Copy is the start of the displaced instructions. A thread that is sent there, from Build's and
+// BuildReturn's detours, takes no record.
+func (d *Detour) Copy() uint64 { return d.Base + uint64(d.displaced) }
+
+// NoRoom is the address of an int3 at which a thread stops whose stack has no room for the detour. It has
+// taken no hit, has its registers except those of Params.Look, and continues at Copy. 0 means that this
+// doesn't happen.
+func (d *Detour) NoRoom() uint64 { return d.mayStop().noRoom }
+
+// Faults is the detour's exception table.
+func (d *Detour) Faults() []Fault { return d.mayStop().faults }
+
+// Asks are the instructions by which the detour asks the kernel.
+func (d *Detour) Asks() []Ask { return d.mayStop().asks }
+
+func (d *Detour) mayStop() stops {
+	if d.stops == nil {
+		return stops{}
+	}
+	return *d.stops
+}
+
+// noRoomAt sets NoRoom.
+func (d *Detour) noRoomAt(at uint64) {
+	s := d.mayStop()
+	s.noRoom = at
+	d.stops = &s
 }
 
 // Pushes yields the instructions of prologues that write to the stack.

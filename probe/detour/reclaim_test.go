@@ -86,8 +86,8 @@ func TestLeaveReclaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(d.Faults) != 0 {
-			t.Errorf("%s: %d loads of the detour may fault", c.name, len(d.Faults))
+		if len(d.Faults()) != 0 {
+			t.Errorf("%s: %d loads of the detour may fault", c.name, len(d.Faults()))
 		}
 		regs := fetch.Regs{Flags: 2}
 		regs.GPR[fetch.SP] = slot

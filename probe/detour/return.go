@@ -134,7 +134,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	if err != nil {
 		return nil, err
 	}
-	d.Copy = copyAt
+	d.displaced = uint32(copyAt - d.Base)
 	return &Return{Detour: *d, trampolines: trampolines, count: pool.Count, pool: pool}, nil
 }
 

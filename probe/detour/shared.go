@@ -112,7 +112,7 @@ func BuildShared(base uint64, p *Params) (*Shared, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Code, s.Faults, s.Asks = d.Code, d.Faults, d.Asks
+		s.Code, s.Faults, s.Asks = d.Code, d.Faults(), d.Asks()
 		return s, nil
 	})
 }

@@ -28,7 +28,7 @@ func TestBytesPerProbe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range d.Faults {
+		for _, f := range d.Faults() {
 			if f.At < d.Base || f.At >= d.Base+uint64(len(d.Code)) || f.To <= d.Base || f.To >= d.Base+uint64(len(d.Code)) {
 				t.Errorf("fault at %#x goes to %#x", f.At, f.To)
 			}

@@ -94,7 +94,7 @@ func BuildTally(base uint64, p *Params, k *Calls) (*Tally, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.Code, t.Asks, t.by = d.Code, d.Asks, d
+		t.Code, t.Asks, t.by = d.Code, d.Asks(), d
 		return t, nil
 	})
 }

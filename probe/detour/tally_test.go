@@ -97,7 +97,7 @@ func TestTally(t *testing.T) {
 					inside++
 				}
 				n, ok, err := d.Undo(&now, st.mem)
-				if err != nil || in && !ok && now.IP != d.Copy && !tt.exit {
+				if err != nil || in && !ok && now.IP != d.Copy() && !tt.exit {
 					t.Fatalf("at %#x: led to %#x, which is in no frame, %v", st.regs.IP, now.IP, err)
 				}
 				if ok {

@@ -337,12 +337,12 @@ func TestHazardTouches(t *testing.T) {
 			return
 		}
 		w := &touching{t: t, name: name, base: d.Base, code: d.Code, faults: map[uint64]uint64{}, asks: map[uint64]uint64{}, pushes: map[uint64]bool{},
-			outside: map[uint64]bool{d.Copy: true}, at: map[uint64]known{}, kinds: kinds,
+			outside: map[uint64]bool{d.Copy(): true}, at: map[uint64]known{}, kinds: kinds,
 			linkRegs: 1<<asm.AX | 1<<asm.DX, keep: 1 << asm.CX, careful: alone}
-		for _, f := range d.Faults {
+		for _, f := range d.Faults() {
 			w.faults[f.At] = f.To
 		}
-		for _, a := range d.Asks {
+		for _, a := range d.Asks() {
 			w.asks[a.At] = a.Back
 		}
 		for p := range d.Pushes() {
@@ -398,7 +398,7 @@ func TestHazardTouches(t *testing.T) {
 				check(name("tally", "pieces"), tally.by, nil, 0, tally.count, tally.arrive, tally.pass, tally.leave,
 					tally.lands[0][0], tally.lands[0][1], tally.lands[1][0], tally.lands[1][1])
 				for _, at := range tally.notes { // with the slot of the call, which the program's call has written
-					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], Asks: tally.Asks}
+					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], stops: &stops{asks: tally.Asks}}
 					check(name("tally", "notes"), d, nil, 1<<asm.DI)
 				}
 				q := *p
@@ -568,7 +568,7 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		if p.at == 0 {
 			continue // nobody asks
 		}
-		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], Faults: s.Faults, Asks: s.Asks}
+		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], stops: &stops{faults: s.Faults, asks: s.Asks}}
 		check(name("shared", p.name), d, nil, p.regs)
 	}
 }

@@ -204,7 +204,8 @@ func newPlaced(tg *Target, ev *Event, d *fetch.Def, facts planner.Probe) *Placed
 // PlacedOf is the probe of a planner's request.
 func PlacedOf(w planner.Request) *Placed { return w.P.Owner.(*Placed) }
 
-// Placed is one definition of an event at one place of one target.
+// Placed is one definition of an event at one place of one target. There may be a hundred thousand: what takes
+// a byte stands together.
 type Placed struct {
 	Ev            *Event
 	Def           *fetch.Def
@@ -219,23 +220,23 @@ type Placed struct {
 	triggers  []*triggers.Trigger        // in the order of its program's conditions
 	wants     []planner.Request          // the requests by which it is armed
 	seq       uint64                     // number in the order in which the feed's probes were added
-	removed   bool                       // it was removed: hits in progress are dropped
-	Optimized bool                       // it is a jump now
 	bins      *placedBins                // the row in which its detours count hits; nil: they record them
-	wasOff    bool                       // it was off before DisableAll
 	fn        atomic.Pointer[string]     // the function's readable name, once asked for (funcName)
 	read      atomic.Pointer[feed.Probe] // what its reader knows of it, once it had a record (Feed.read)
+	lands     *landing                   // whose side it is, of kprobe's own
+	removed   bool                       // it was removed: hits in progress are dropped
+	Optimized bool                       // it is a jump now
+	wasOff    bool                       // it was off before DisableAll
 	// Only return probes have these:
-	pool  *pool
 	watch watch
-	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
 	// tails says that the function may leave by a jump to another function. Then a call that is
 	// entered with the same slot may be the same call.
 	tails bool
 	// alone says that each exit is a hit by itself, which needs nothing from the entry.
 	alone bool
-	never bool     // no instruction of the function returns
-	lands *landing // whose side it is, of kprobe's own
+	never bool   // no instruction of the function returns
+	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
+	pool  *pool
 }
 
 // leavesByTrap reports whether some of the probe's exits are breakpoints.

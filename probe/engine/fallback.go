@@ -32,17 +32,17 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 				continue
 			}
 			f.detours = true
-			if s.Detour.NoRoom != 0 {
-				if err := a.Table.Insert(s.Detour.NoRoom, uint64(s.CopyAt())); err != nil {
+			if s.Detour.NoRoom() != 0 {
+				if err := a.Table.Insert(s.Detour.NoRoom(), uint64(s.CopyAt())); err != nil {
 					return err
 				}
 			}
-			for _, at := range s.Detour.Faults {
+			for _, at := range s.Detour.Faults() {
 				if err := a.Table.Insert(detour.FaultKey(at.At), at.To); err != nil {
 					return err
 				}
 			}
-			if len(s.Detour.Faults) > 0 || s.Detour.SharedFaults {
+			if len(s.Detour.Faults()) > 0 || s.Detour.SharedFaults {
 				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
 			}
 			s.catchDetour(a.Table)
@@ -66,7 +66,7 @@ func caught(list []*Patch) (n int) {
 			if n += len(s.Code()) / 8; s.Detour == nil {
 				continue
 			}
-			n += len(s.Detour.Faults) + len(s.Detour.Asks)
+			n += len(s.Detour.Faults()) + len(s.Detour.Asks())
 			for range s.Pushes() {
 				n++
 			}
@@ -82,7 +82,7 @@ func caught(list []*Patch) (n int) {
 // on, because they ask (detour.Ask) or because their stack has no room. If the table is full, the
 // rest is left out.
 func (s stage) catchDetour(table *detour.Table) {
-	for _, k := range s.Detour.Asks {
+	for _, k := range s.Detour.Asks() {
 		_ = table.Insert(detour.FaultKey(k.At), k.Back)
 	}
 	for k := range s.Pushes() {
@@ -97,7 +97,7 @@ func (s stage) catchDetour(table *detour.Table) {
 
 // forgetDetour removes the entries of catchDetour from the fallback handler's table.
 func (s stage) forgetDetour(table *detour.Table) {
-	for _, k := range s.Detour.Asks {
+	for _, k := range s.Detour.Asks() {
 		table.Remove(detour.FaultKey(k.At))
 	}
 	for k := range s.Pushes() {

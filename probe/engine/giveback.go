@@ -63,10 +63,10 @@ func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 		if s.Detour == nil {
 			continue
 		}
-		if a := s.Detour.NoRoom; a != 0 {
+		if a := s.Detour.NoRoom(); a != 0 {
 			tg.Area.Table.Remove(a)
 		}
-		for _, f := range s.Detour.Faults {
+		for _, f := range s.Detour.Faults() {
 			tg.Area.Table.Remove(detour.FaultKey(f.At))
 		}
 		s.forgetDetour(tg.Area.Table)
@@ -85,11 +85,11 @@ func (ps *patches) forget(gone map[*Patch]bool) (out []stage) {
 		if out = append(out, s); s.Detour == nil {
 			continue
 		}
-		delete(ps.noRoom, symbols.Addr(s.Detour.NoRoom))
-		for _, f := range s.Detour.Faults {
+		delete(ps.noRoom, symbols.Addr(s.Detour.NoRoom()))
+		for _, f := range s.Detour.Faults() {
 			delete(ps.faults, symbols.Addr(f.At))
 		}
-		for _, a := range s.Detour.Asks {
+		for _, a := range s.Detour.Asks() {
 			delete(ps.asks, symbols.Addr(a.At))
 		}
 	}

@@ -137,13 +137,13 @@ func (ps *patches) add(list []*Patch) {
 			if s.Detour == nil {
 				continue
 			}
-			if a := s.Detour.NoRoom; a != 0 {
+			if a := s.Detour.NoRoom(); a != 0 {
 				ps.noRoom[symbols.Addr(a)] = s
 			}
-			for _, f := range s.Detour.Faults {
+			for _, f := range s.Detour.Faults() {
 				ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 			}
-			for _, a := range s.Detour.Asks {
+			for _, a := range s.Detour.Asks() {
 				ps.asks[symbols.Addr(a.At)] = a
 			}
 		}

@@ -32,13 +32,13 @@ func (k ExitKind) String() string {
 
 // Exit is an instruction by which the function is left.
 type Exit struct {
-	Kind ExitKind
 	Addr uint64
-	// Pop is what a return takes off the stack in addition to the return address.
-	Pop uint16
 	// To is the target of a direct tail jump or call, and the address behind the function for
 	// ExitFall; else 0.
 	To uint64
+	// Pop is what a return takes off the stack in addition to the return address.
+	Pop  uint16
+	Kind ExitKind
 	// Indirect: the jump goes through a register or memory.
 	Indirect bool
 	// Sure is false for an indirect jump that may be a switch of the function.

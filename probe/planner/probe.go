@@ -16,6 +16,7 @@ import (
 // Probe is what a plan knows of a probe. Plans tell probes apart by their pointers.
 type Probe struct {
 	Id      uint32 // its number in the memory file
+	GoABI   bool   // its calls are identified by goroutine, and its exits are requests
 	Most    int    // how many of its calls are followed at the same time
 	Program *fetch.Program
 	Where   *symbols.Site // the site that was asked for; nearly always that of its own request
@@ -25,7 +26,6 @@ type Probe struct {
 	Handlers, BreakpointOnly string
 	Birth                    *detour.Birth   // set for a probe of kprobe's own that only watches births
 	Landing                  *detour.Landing // set for a probe of kprobe's own that sees calls where they return to
-	GoABI                    bool            // its calls are identified by goroutine, and its exits are requests
 	Facts
 	Course // how it is armed now
 }
@@ -52,17 +52,15 @@ type Besides struct {
 // becomes the probe's.
 type Course struct {
 	Tactic plan.Tactic // how it is armed
-	Why    string      // the reason why it has no better tactic; "": none
+	// Analysed says that Trapped is known. Landable says that its calls may return by return trampolines.
+	Analysed, Landable bool
+
+	Why string // the reason why it has no better tactic; "": none
 	// ByTrampolines is set if its calls return by return trampolines, or may have to in the end.
 	ByTrampolines *TrampolineWay
 	// ByExits is set if its returns are seen at exits.
 	ByExits *ExitWay
-	// Trapped is the reason why breakpoints must follow its calls; "": they need not. Analysed
-	// says that Trapped is known.
-	Analysed bool
-	Trapped  string
-	// Landable says that its calls may return by return trampolines.
-	Landable bool
+	Trapped string // the reason why breakpoints must follow its calls; "": they need not
 }
 
 // Way is how jumps see the probe's returns; nil: breakpoints do, or the probe isn't planned yet.
