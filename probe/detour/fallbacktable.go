@@ -90,12 +90,17 @@ type Table struct {
 	half    int    // in force
 	bits    int
 	cleared [2]int // log2 of the slots of each half that were ever used, 0: none
-	keys    []uint64
-	vals    []uint64
-	used    int // slots with a key
-	live    int // keys whose value isn't 0
-	word    [8]byte
+	// slots has, for each slot of the half in use, the number of its entry in sites, counted from 1; 0: it was
+	// never used. At most three quarters of the slots have entries, and often fewer than half, so the entries
+	// lie apart.
+	slots []uint32
+	sites []tableSite
+	live  int // sites whose value isn't 0
+	word  [8]byte
 }
+
+// tableSite is a slot that has a key.
+type tableSite struct{ key, value uint64 }
 
 // NewTable makes an empty table in memory of zeros: room bytes, 64-aligned, which start at base
 // in the target. The error is ErrTable if there is room for less than 16 slots in each half.
@@ -128,7 +133,7 @@ func (t *Table) Insert(site, to uint64) error {
 		t.set(i, to)
 		return nil
 	}
-	if t.used >= len(t.keys)/4*3 {
+	if len(t.sites) >= len(t.slots)/4*3 {
 		if t.live >= 1<<t.most/16*11 {
 			return ErrTableFull
 		}
@@ -141,7 +146,7 @@ func (t *Table) Insert(site, to uint64) error {
 // Reserve makes room for n more sites at once, as far as possible, so that slots are not moved
 // repeatedly while the sites come.
 func (t *Table) Reserve(n int) {
-	if need := t.used + n; need > len(t.keys)/4*3 {
+	if need := len(t.sites) + n; need > len(t.slots)/4*3 {
 		const full = 5 // eighths of the slots that are to have keys at most
 		if b := min(bits.Len(uint(8*(t.live+n)/full)), t.most); b > t.bits {
 			t.other(b)
@@ -151,33 +156,33 @@ func (t *Table) Reserve(n int) {
 
 // other fills the other half, of 1<<bits slots, and puts it into use.
 func (t *Table) other(bits int) {
-	keys, vals := t.keys, t.vals
-	t.half, t.bits, t.live, t.used = 1-t.half, bits, 0, 0
-	t.keys, t.vals = make([]uint64, 1<<bits), make([]uint64, 1<<bits)
+	before := t.sites
+	t.half, t.bits, t.live = 1-t.half, bits, 0
+	t.slots, t.sites = make([]uint32, 1<<bits), nil
 	if used := t.cleared[t.half]; used != 0 {
-		t.w.Put(t.at(0), make([]byte, halfSize(used)))
+		t.w.Put(t.offset(0), make([]byte, halfSize(used)))
 	}
 	t.cleared[t.half] = max(t.cleared[t.half], bits)
-	t.put64(t.at(tableShift), uint64(64-bits))
-	t.put64(t.at(tableMask), 1<<bits-1)
-	for i, to := range vals {
-		if to != 0 {
-			t.put(keys[i], to)
+	t.put64(t.offset(tableShift), uint64(64-bits))
+	t.put64(t.offset(tableMask), 1<<bits-1)
+	for _, s := range before {
+		if s.value != 0 {
+			t.put(s.key, s.value)
 		}
 	}
-	t.put64(tableForce, t.base+uint64(t.at(0)))
+	t.put64(tableForce, t.base+uint64(t.offset(0)))
 }
 
 // put allocates a slot for a site that has none.
 func (t *Table) put(site, to uint64) {
 	i := t.slot(site)
-	for t.keys[i] != 0 {
-		i = (i + 1) & (len(t.keys) - 1)
+	for t.slots[i] != 0 {
+		i = (i + 1) & (len(t.slots) - 1)
 	}
+	t.sites = append(t.sites, tableSite{key: site})
+	t.slots[i] = uint32(len(t.sites))
 	t.set(i, to)
-	t.keys[i] = site
-	t.used++
-	t.put64(t.at(tableSlots+slotSize*i), site)
+	t.put64(t.offset(tableSlots+slotSize*i), site)
 }
 
 // find returns the slot of a site that has one. At least a quarter of the slots are free.
@@ -185,13 +190,16 @@ func (t *Table) find(site uint64) (i int, ok bool) {
 	if site == 0 {
 		return 0, false
 	}
-	for i = t.slot(site); t.keys[i] != 0; i = (i + 1) & (len(t.keys) - 1) {
-		if t.keys[i] == site {
+	for i = t.slot(site); t.slots[i] != 0; i = (i + 1) & (len(t.slots) - 1) {
+		if t.at(i).key == site {
 			return i, true
 		}
 	}
 	return 0, false
 }
+
+// at is the entry of a slot that has one.
+func (t *Table) at(slot int) *tableSite { return &t.sites[t.slots[slot]-1] }
 
 // Retire says that the site's breakpoint is gone and the instruction back. A thread that has
 // trapped there continues at the instruction. An int3 that is found there later is the
@@ -201,7 +209,7 @@ func (t *Table) Retire(site uint64) { t.change(site, site) }
 // Forget removes a retired site. There must be no thread that has trapped there and doesn't
 // know where to continue.
 func (t *Table) Forget(site uint64) {
-	if i, ok := t.find(site); ok && t.vals[i] == site {
+	if i, ok := t.find(site); ok && t.at(i).value == site {
 		t.set(i, 0)
 	}
 }
@@ -214,27 +222,27 @@ func (t *Table) Remove(site uint64) { t.change(site, 0) }
 // never there.
 func (t *Table) Lookup(site uint64) (to uint64, ok bool) {
 	i, ok := t.find(site)
-	if !ok || t.vals[i] == 0 {
+	if !ok || t.at(i).value == 0 {
 		return 0, false
 	}
-	return t.vals[i], true
+	return t.at(i).value, true
 }
 
 func (t *Table) change(site, to uint64) {
-	if i, ok := t.find(site); ok && t.vals[i] != 0 {
+	if i, ok := t.find(site); ok && t.at(i).value != 0 {
 		t.set(i, to)
 	}
 }
 
 func (t *Table) set(i int, to uint64) {
-	switch was := t.vals[i]; {
+	switch was := t.at(i).value; {
 	case was == 0 && to != 0:
 		t.live++
 	case was != 0 && to == 0:
 		t.live--
 	}
-	t.vals[i] = to
-	t.put64(t.at(tableSlots+slotSize*i+8), to)
+	t.at(i).value = to
+	t.put64(t.offset(tableSlots+slotSize*i+8), to)
 }
 
 func (t *Table) slot(site uint64) int {
@@ -242,8 +250,8 @@ func (t *Table) slot(site uint64) int {
 	return int(site * f >> (64 - t.bits))
 }
 
-// at is the offset in the room of an offset in the half in use.
-func (t *Table) at(off int) int { return tableHalf + t.half*halfSize(t.most) + off }
+// offset is the offset in the room of an offset in the half in use.
+func (t *Table) offset(off int) int { return tableHalf + t.half*halfSize(t.most) + off }
 
 func (t *Table) put64(off int, v uint64) {
 	binary.LittleEndian.PutUint64(t.word[:], v)
