@@ -50,14 +50,14 @@ func (f *File) findLeads() (out []Leads) {
 		return nil
 	}
 	for _, c := range f.code {
-		if b, err := f.im.at(c.start, uint64(c.end-c.start), "code"); err == nil {
-			l.code(b, c.start)
+		for at, b := range f.im.eachPiece(c.start, c.end, longestLead-1) {
+			l.code(b, at)
 		}
 	}
 	for _, s := range f.im.segments {
 		if s.typ == elf.PT_LOAD && s.flags&elf.PF_X == 0 && s.filesz > 0 {
-			if b, err := f.im.at(s.vaddr, s.filesz, "data"); err == nil {
-				l.data(b, s.vaddr, f.im.section(".dynsym"))
+			for at, b := range f.im.eachPiece(s.vaddr, s.vaddr+Vaddr(s.filesz), 7) {
+				l.data(b, at, f.im.section(".dynsym"))
 			}
 		}
 	}
@@ -88,6 +88,9 @@ func (l *leadFinder) markFrom(v, from Vaddr, how Leads) {
 		l.out[i] |= how
 	}
 }
+
+// longestLead is the length of the longest bytes that code looks for.
+const longestLead = 6
 
 // code finds calls, jumps and addresses among instructions.
 func (l *leadFinder) code(b []byte, base Vaddr) {

@@ -126,13 +126,11 @@ func (s *sequenceFinder) bySignature() {
 		if seg.typ != elf.PT_LOAD || seg.flags&elf.PF_X != 0 {
 			continue
 		}
-		b, err := im.at(seg.vaddr, seg.filesz, "data")
-		if err != nil {
-			continue
-		}
-		for i := int(-seg.vaddr & 7); i+8 <= len(b); i += 8 {
-			if behind[Vaddr(binary.LittleEndian.Uint64(b[i:]))] {
-				s.at[seg.vaddr+Vaddr(i)-sequenceTo] = true
+		for at, b := range im.eachPiece(seg.vaddr, seg.vaddr+Vaddr(seg.filesz), 7) {
+			for i := int(-at & 7); i+8 <= len(b); i += 8 {
+				if behind[Vaddr(binary.LittleEndian.Uint64(b[i:]))] {
+					s.at[at+Vaddr(i)-sequenceTo] = true
+				}
 			}
 		}
 	}

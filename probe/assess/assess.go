@@ -112,7 +112,7 @@ func (a *Assessor) movable(w symbols.Site, code []byte, in insn.Inst, err error)
 		err = a.Memory(w, code, in)
 	}
 	if err == nil {
-		_, err = Copy(w, code, w.Addr+TrialSlot, a.KeepCall)
+		err = survey.TryCopy(w, code, w.Addr+TrialSlot, memory.SlotSize, insn.Options{KeepCall: a.KeepCall})
 	}
 	return made(w, code), err
 }

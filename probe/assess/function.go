@@ -60,14 +60,18 @@ func (f *Function) Loaded() bool { return f != nil && f.Sweep != nil }
 // instructions are let go; before, they must be at hand.
 func (f *Function) Leaving() *Leaving {
 	if f.left == nil {
-		f.left = &Leaving{
-			Exits: slices.Clip(f.Sweep.Exits()), Closed: f.Sweep.Closed(), Returns: f.Sweep.Returns(),
-		}
-		for t := range f.Sweep.Targets() {
-			f.left.StartsOver = f.left.StartsOver || t.To == uint64(f.Start) && !t.Call
-		}
+		f.left = leaving(f.Sweep)
 	}
 	return f.left
+}
+
+func leaving(f *insn.Function) *Leaving {
+	exits := f.Exits()
+	l := &Leaving{Exits: slices.Clip(exits), Closed: f.Closed(), Returns: f.ReturnsBy(exits)}
+	for t := range f.Targets() {
+		l.StartsOver = l.StartsOver || t.To == f.Start() && !t.Call
+	}
+	return l
 }
 
 // KnowsLeaving reports whether Leaving needs no instructions.

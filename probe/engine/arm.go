@@ -93,7 +93,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 		defer stop()
 		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
 	}
-	var out []planner.Request
+	out := make([]planner.Request, 0, len(places)) // most have one
 	var refused error
 	left := map[string]int{} // number of places left out, by reason
 	var without assess.Partly

@@ -17,11 +17,7 @@ import (
 //
 // The only error is *RefusedError.
 func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
-	i, err := Decode(code)
-	if err != nil {
-		return Moved{}, &RefusedError{Rule: "the bytes can't be decoded", At: from, Inst: i, Err: err}
-	}
-	return RelocateWindow(code[:i.Len], from, to, opts)
+	return new(Relocator).One(code, from, to, opts)
 }
 
 // RelocateWindow is Relocate for all of the instructions in code, which they fill exactly. A
@@ -39,6 +35,15 @@ func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {
 type Relocator struct {
 	m      mover
 	before []Start // of the round before
+}
+
+// One is Relocate. What it returns is valid until the next call.
+func (r *Relocator) One(code []byte, from, to uint64, opts Options) (Moved, error) {
+	i, err := Decode(code)
+	if err != nil {
+		return Moved{}, &RefusedError{Rule: "the bytes can't be decoded", At: from, Inst: i, Err: err}
+	}
+	return r.Window(code[:i.Len], from, to, opts)
 }
 
 // Window is RelocateWindow. What it returns is valid until the next call.

@@ -34,7 +34,7 @@ type Function struct {
 	flags   []Flags  // of each
 	lens    []uint8
 	desyncs []Desync
-	targets []Target
+	targets []target
 	tables  []Table
 }
 
@@ -64,6 +64,18 @@ type Target struct {
 	// Inside: To is in the code.
 	Inside bool
 	Call   bool
+}
+
+// target is a Target as a Function keeps it. A function has many.
+type target struct {
+	to   uint64
+	from uint32 // offset
+	call bool
+}
+
+// open gives a target in full.
+func (f *Function) open(t target) Target {
+	return Target{From: f.start + uint64(t.from), To: t.to, Inside: f.inCode(t.to), Call: t.call}
 }
 
 // Sweep divides code, which lies at start, into instructions, one after another from start on.
@@ -137,7 +149,7 @@ func (f *Function) step(off int, anchors []uint32) int {
 	f.lens = append(f.lens, i.Len)
 	at := f.start + uint64(off)
 	if t, ok := i.Target(at, f.code[off:]); ok {
-		f.targets = append(f.targets, Target{From: at, To: t, Inside: f.inCode(t), Call: i.Flags.Has(Call)})
+		f.targets = append(f.targets, target{to: t, from: uint32(off), call: i.Flags.Has(Call)})
 	}
 	return end
 }
@@ -149,7 +161,7 @@ func (f *Function) resync(off int, err error, anchors []uint32) int {
 		next = int(anchors[k])
 	}
 	for _, t := range f.targets {
-		if to := int(t.To - f.start); t.Inside && to > off && to < next {
+		if to := int(t.to - f.start); f.inCode(t.to) && to > off && to < next {
 			next = to
 		}
 	}
@@ -255,13 +267,21 @@ func (f *Function) Parts() func(yield func(at uint64, p Part) bool) {
 func (f *Function) Desyncs() []Desync { return slices.Clone(f.desyncs) }
 
 // Targets yields the direct branches, calls included, in order of From.
-func (f *Function) Targets() iter.Seq[Target] { return slices.Values(f.targets) }
+func (f *Function) Targets() iter.Seq[Target] {
+	return func(yield func(Target) bool) {
+		for _, t := range f.targets {
+			if !yield(f.open(t)) {
+				return
+			}
+		}
+	}
+}
 
 // Overlaps lists the direct branches into the middle of an instruction, such as to just after a
 // lock prefix: both readings run.
 func (f *Function) Overlaps() []Target {
 	var out []Target
-	for _, t := range f.targets {
+	for t := range f.Targets() {
 		if t.Inside && !f.Boundary(t.To) {
 			out = append(out, t)
 		}

@@ -53,6 +53,40 @@ func TestSweepBoundaries(t *testing.T) {
 	}
 }
 
+// TestSweeper: a function that a Sweeper makes is the one that Sweep makes, whatever was looked at
+// before; and what Sweep made stays as it was.
+func TestSweeper(t *testing.T) {
+	var kept []*Function
+	var sweeper Sweeper
+	codes := []string{"90 90 eb fc e8 00 00 00 00 c3", "c3", "06 eb 01 06 c3 74 fe", "ff e0"}
+	for range 2 {
+		for _, text := range codes {
+			code := unhex(t, text)
+			f, err := Sweep(code, 0x1000, SweepOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, f)
+			if b, err := sweeper.Sweep(code, 0x1000, SweepOptions{}); err != nil || !same(b, f) {
+				t.Errorf("%s: of a Sweeper %+v, %v, else %+v", text, b, err, f)
+			}
+		}
+	}
+	for i, f := range kept[:len(codes)] {
+		if !same(f, kept[len(codes)+i]) {
+			t.Errorf("%s has become %+v", codes[i], f)
+		}
+	}
+	if f, err := sweeper.Sweep(nil, 0x1000, SweepOptions{}); f != nil || !errors.Is(err, ErrTruncated) {
+		t.Errorf("no code: %+v, %v", f, err)
+	}
+}
+
+func same(a, b *Function) bool {
+	return slices.Equal(a.starts, b.starts) && slices.Equal(a.flags, b.flags) && slices.Equal(a.lens, b.lens) &&
+		slices.Equal(a.targets, b.targets) && slices.Equal(a.desyncs, b.desyncs) && slices.Equal(a.Exits(), b.Exits())
+}
+
 func TestSweepDesync(t *testing.T) {
 	for _, c := range []struct {
 		name, code string

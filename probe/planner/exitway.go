@@ -163,6 +163,7 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 		if failed[w.P] {
 			continue
 		}
+		groups[f] = slices.Grow(groups[f], len(x.Exits)) // nearly always all are its own
 		for _, e := range x.Exits {
 			sharing[e.Site.Addr] = sharing[e.Site.Addr].with(x, e)
 			// If a function is missing here, the probe lacks a patch, and allOrNone gives it up.

@@ -92,10 +92,11 @@ func findEntered(file *symbols.File) midst {
 // look goes through the instructions of some of the spans.
 func (w *ways) look(file *symbols.File, spans []span, first, last int) {
 	w.from, w.called = map[int32]int32{}, map[int32]bool{}
+	var code []byte
 	for n := first; n < last; n++ {
 		s := spans[n]
-		code, err := file.Text(s.lo, int(s.hi-s.lo))
-		if err != nil {
+		var err error
+		if code, err = file.AppendText(code[:0], s.lo, int(s.hi-s.lo)); err != nil {
 			continue
 		}
 		for at := 0; at < len(code); {

@@ -6,6 +6,7 @@ package survey
 import (
 	"bytes"
 	"fmt"
+	"sync"
 
 	"kprobe/probe/insn"
 	"kprobe/symbols"
@@ -134,7 +135,22 @@ func Boundary(w symbols.Site, sweep *insn.Function) error {
 // Copy finds how the instruction of a proved place, of which code are the bytes,
 // runs at slot, which has room for size bytes. The error is a *RefusedError.
 func Copy(w symbols.Site, code []byte, slot symbols.Addr, size int, o insn.Options) (insn.Moved, error) {
-	m, err := insn.Relocate(code, uint64(w.Addr), uint64(slot), o)
+	return relocate(new(insn.Relocator), w, code, slot, size, o)
+}
+
+// trials are relocators for instructions that are only tried.
+var trials = sync.Pool{New: func() any { return new(insn.Relocator) }}
+
+// TryCopy is Copy for a caller that needs the error only.
+func TryCopy(w symbols.Site, code []byte, slot symbols.Addr, size int, o insn.Options) error {
+	r := trials.Get().(*insn.Relocator)
+	defer trials.Put(r)
+	_, err := relocate(r, w, code, slot, size, o)
+	return err
+}
+
+func relocate(r *insn.Relocator, w symbols.Site, code []byte, slot symbols.Addr, size int, o insn.Options) (insn.Moved, error) {
+	m, err := r.One(code, uint64(w.Addr), uint64(slot), o)
 	if err != nil {
 		return m, refuse(w, "%v", err)
 	}
