@@ -62,6 +62,7 @@ type File struct {
 	sequences  lazy[[]Sequence]
 	usdt       lazy[[]USDT]
 	usdtAt     lazy[map[Vaddr][]*USDT]
+	isGo       lazy[bool]
 	texts      textPieces
 }
 
@@ -261,7 +262,9 @@ func (f *File) SectionData(name string) (b []byte, v Vaddr, ok bool) {
 }
 
 // IsGo reports whether Go's linker made the file.
-func (f *File) IsGo() bool {
+func (f *File) IsGo() bool { return f.isGo.get(f.findGo) }
+
+func (f *File) findGo() bool {
 	for _, s := range [...]string{".go.buildinfo", ".note.go.buildid", ".gopclntab"} {
 		if f.im.section(s) != nil {
 			return true
