@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -177,9 +178,12 @@ func (f *File) Executable(v Vaddr) bool {
 
 // Text returns n bytes of code at the address as the file has them: without relocations, and
 // without what anybody has patched in a process. It returns fewer if the segment ends before
-// that, but at least one. The error is ErrNotExecutable for an address outside executable
-// segments.
-func (f *File) Text(v Vaddr, n int) ([]byte, error) { return f.AppendText(nil, v, n) }
+// that, but at least one. Their capacity is their length. The error is ErrNotExecutable for an
+// address outside executable segments.
+func (f *File) Text(v Vaddr, n int) ([]byte, error) {
+	b, err := f.AppendText(nil, v, n)
+	return slices.Clip(b), err
+}
 
 // AppendText is Text, and appends the code to b.
 func (f *File) AppendText(b []byte, v Vaddr, n int) ([]byte, error) {

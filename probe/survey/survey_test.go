@@ -1,7 +1,9 @@
 package survey
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -202,6 +204,43 @@ func TestAround(t *testing.T) {
 	}
 	if _, text, next, _ = get("last"); next != len(text) {
 		t.Errorf("last: next at %d of %d", next, len(text))
+	}
+}
+
+// TestAroundBehind: what follows a function is what the file has there, whatever room there is behind the
+// bytes that were read before.
+func TestAroundBehind(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	space, err := symbols.OpenFileSpace(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, n := space.Modules()[0], 0
+	var a Around
+	for fn := range m.File.EachFunc() {
+		if fn.Size() < 1024 {
+			continue
+		}
+		if n++; n > 50 {
+			break
+		}
+		code, err := m.File.Text(fn.Start, int(fn.Size()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := m.File.Text(fn.Start, int(fn.Size())+behind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := a.Of(code, &fn, m); !bytes.Equal(got, want) {
+			t.Errorf("behind %d bytes of %s: %x, the file has %x", len(code), fn.Symbol.Name, got[len(code):], want[len(code):])
+		}
+	}
+	if n == 0 {
+		t.Error("there is no large function")
 	}
 }
 
