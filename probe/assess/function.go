@@ -44,7 +44,8 @@ func Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (*Function
 // It is not safe for concurrent use.
 type Decoder struct{ d survey.Decoder }
 
-// Decode is like the function Decode. The function's instructions hold until the next call.
+// Decode is like the function Decode. The function's code and instructions hold until the next call; what Leaving tells
+// stays.
 func (d *Decoder) Decode(file *symbols.File, fn *symbols.Func, start symbols.Addr) (*Function, error) {
 	code, sweep, err := d.d.Decode(file, fn, start)
 	if err != nil {

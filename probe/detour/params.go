@@ -192,7 +192,7 @@ func (d *Detour) NoRoom() uint64 { return d.mayStop().noRoom }
 // Faults is the detour's exception table.
 func (d *Detour) Faults() []Fault { return d.mayStop().faults }
 
-// Asks are the instructions by which the detour asks the kernel.
+// Asks are the instructions by which a thread in the detour may ask the tracer.
 func (d *Detour) Asks() []Ask { return d.mayStop().asks }
 
 func (d *Detour) mayStop() stops {
