@@ -73,6 +73,7 @@ func (r *Relocator) Window(code []byte, from, to uint64, opts Options) (Moved, e
 		}
 		m.starts, m.now = m.now, m.starts
 	}
+	r.before = m.starts // the next call needs two arrays
 	return Moved{}, &RefusedError{Rule: "the copy's branches don't settle", At: from}
 }
 
