@@ -3,18 +3,17 @@ package plan
 import (
 	"encoding/binary"
 	"iter"
-	"unique"
 )
 
 // How plans of many thousands of sites stay small: of a patch, only what is needed as long as it is in
 // the text is kept, in little memory and without references to the function's code.
 
-// Packed is what is kept of a Patch. Its fields mean the same as there. Offsets and counts fit in a byte: a
-// patch displaces less than 128 bytes.
+// Packed is what is kept of a Patch. Its fields mean the same as there. The zero value is a patch that writes
+// nothing. Offsets and counts fit in a byte: no patch displaces more than four instructions under a short jump
+// (leads), which are 60 bytes at most.
 type Packed struct {
 	At, Detour uint64
 	Island     *Packed
-	why        unique.Handle[string]
 	// data has the lists one after another, each as many entries as the counts below say:
 	//
 	//	sites      their offsets from At, int8
@@ -35,7 +34,7 @@ const guardSize = 2
 // Pack returns what is kept of a patch. island is its island, packed; nil if it has none.
 func (p *Patch) Pack(island *Packed) Packed {
 	out := Packed{
-		At: p.At, Detour: p.Detour, Island: island, why: unique.Make(p.Why), Room: uint32(p.Room), Tactic: p.Tactic, locked: uint8(max(p.Lock, p.At) - p.At),
+		At: p.At, Detour: p.Detour, Island: island, Room: uint32(p.Room), Tactic: p.Tactic, locked: uint8(max(p.Lock, p.At) - p.At),
 		sites: uint8(len(p.Sites)), guards: uint8(len(p.Guards)), displaced: uint8(len(p.Displaced)), writes: uint8(len(p.Writes)),
 	}
 	var room [128]byte
@@ -54,9 +53,6 @@ func (p *Patch) Pack(island *Packed) Packed {
 	out.data = append(make([]byte, 0, len(data)), data...)
 	return out
 }
-
-// Why is the reason why there is no better tactic; "" for the best.
-func (p *Packed) Why() string { return p.why.Value() }
 
 // Lock is the end of the bytes, from At on, that must stay as they are.
 func (p *Packed) Lock() uint64 { return p.At + uint64(p.locked) }

@@ -34,7 +34,7 @@ func (p *Patch) starts() (out []int) {
 func checkPacked(t testing.TB, p *Patch) {
 	t.Helper()
 	for q, k := p, packed(p); q != nil; q, k = q.Island, k.Island {
-		if k.At != q.At || k.Detour != q.Detour || int(k.Room) != q.Room || k.Tactic != q.Tactic || k.Why() != q.Why || k.Lock() != max(q.Lock, q.At) || k.End() != q.End() {
+		if k.At != q.At || k.Detour != q.Detour || int(k.Room) != q.Room || k.Tactic != q.Tactic || k.Lock() != max(q.Lock, q.At) || k.End() != q.End() {
 			t.Errorf("%#x, %v: packed it is %+v, was %+v", q.At, q.Tactic, k, q)
 		}
 		if !bytes.Equal(k.Displaced(), q.Displaced) {
