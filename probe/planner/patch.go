@@ -36,7 +36,7 @@ type Stage struct {
 	copied         uint16 // size of the copies
 	displaced      uint8  // size of the displaced instructions; 0: it has no copies
 	goesOn, leaves bool   // a jump leads from the copies to the next stage; it serves an exit
-	// What the detour serves is so many of the patch's requests, from one on.
+	// The detour serves patch.Wants[first:], as many as served says. buildLed refuses more than fit.
 	first, served uint16
 }
 
