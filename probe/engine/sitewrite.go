@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (tg *Target) lay(ctx context.Context, wt *assess.Place) (*Site, error) {
 		tg.Area.Code.GiveBack(slot)
 		return nil, fmt.Errorf("write the copy of %s: %w", w.Name(), err)
 	}
-	st := &Site{Addr: w.Addr, name: w.Name(), code: code, Length: int(wt.Inst().Len), moved: m, slot: slot, entry: -1}
+	st := &Site{Addr: w.Addr, name: w.Name(), code: bytes.Clone(code), Length: int(wt.Inst().Len), moved: m, slot: slot, entry: -1}
 	tg.Sites[w.Addr] = st
 	tg.BySlot[slot] = st
 	return st, nil
