@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -110,14 +111,19 @@ func (im *image) bad(what, why string) error {
 
 // bytes reads n bytes of the file at off, all of them or none.
 func (im *image) bytes(off Off, n uint64, what string) ([]byte, error) {
+	return im.append(nil, off, n, what)
+}
+
+// append is bytes, and appends them to b.
+func (im *image) append(b []byte, off Off, n uint64, what string) ([]byte, error) {
 	if err := im.holds(off, n, what); err != nil {
 		return nil, err
 	}
-	b := make([]byte, n)
-	if err := im.fill(b, off, what); err != nil {
+	out := slices.Grow(b, int(n))[:len(b)+int(n)]
+	if err := im.fill(out[len(b):], off, what); err != nil {
 		return nil, err
 	}
-	return b, nil
+	return out, nil
 }
 
 // text is bytes as a string, without a copy on the way.

@@ -45,6 +45,7 @@ func TestEachPiece(t *testing.T) {
 	if most < 2 {
 		t.Errorf("a segment has %d pieces at most: nothing is tested", most)
 	}
+	across := 0
 	for _, c := range f.code {
 		if c.end-c.start < scanned+over {
 			continue
@@ -57,5 +58,9 @@ func TestEachPiece(t *testing.T) {
 		if found := slices.Collect(f.inCode(pattern)); !slices.Contains(found, at) {
 			t.Errorf("% x is found at %v, want at %v, too", pattern, found, at)
 		}
+		across++
+	}
+	if across == 0 {
+		t.Error("no code has two pieces: nothing is tested across them")
 	}
 }

@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -36,19 +35,12 @@ type textPiece struct {
 	used  uint64 // the number of that question; 0: none
 }
 
-// append appends n bytes of the file at off to b, all of them or none.
+// append is image.append.
 func (t *textPieces) append(b []byte, im *image, off Off, n uint64) ([]byte, error) {
 	if out := t.ask(b, im, off, n); out != nil {
 		return out, nil
 	}
-	if err := im.holds(off, n, "code"); err != nil {
-		return nil, err
-	}
-	out := slices.Grow(b, int(n))[:len(b)+int(n)]
-	if err := im.fill(out[len(b):], off, "code"); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return im.append(b, off, n, "code")
 }
 
 // ask appends to b what a piece has. It reads one if the question is the next of a reader; nil: it isn't, or the file

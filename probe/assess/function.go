@@ -68,7 +68,7 @@ func (f *Function) Leaving() *Leaving {
 
 func leaving(f *insn.Function) *Leaving {
 	exits := f.Exits()
-	l := &Leaving{Exits: slices.Clip(exits), Closed: f.Closed(), Returns: f.ReturnsBy(exits)}
+	l := &Leaving{Exits: slices.Clip(exits), Closed: f.Closed(), Returns: f.Returns(exits)}
 	for t := range f.Targets() {
 		l.StartsOver = l.StartsOver || t.To == f.Start() && !t.Call
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/probe/planner"
 )
@@ -72,7 +73,7 @@ func (o *outgoing) hasPatch(p *Patch) bool { return o.isPatch[p] }
 
 // nearby is the distance in bytes within which a removed probe may have kept another probe from
 // being a jump: a jump covers at most two instructions of maximum length.
-const nearby = 2 * maxInsn
+const nearby = 2 * insn.MaxLen
 
 // change carries out a change in the main target of the address space. On an error the target is
 // as it was before.

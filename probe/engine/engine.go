@@ -74,8 +74,8 @@ type Engine struct {
 	Triggers triggers.Set
 	counter  ring.SystemClock
 	busy     atomic.Uint64 // while a hit is being recorded, a time stamp not later than the hit's; else 0
-	// Lateness is how long hits wait for an older one that is being recorded, as in ring.Options; 0 is the default. A
-	// change applies to processes whose first probes come later.
+	// Lateness is how long hits wait for an older one that is being recorded, as in ring.Options; 0 is the default. Tests
+	// change it. A change applies to processes whose first probes come later.
 	Lateness time.Duration
 	Feeds    []*Feed
 	Retiring sync.WaitGroup  // feeds whose targets have ended

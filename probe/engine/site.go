@@ -10,9 +10,6 @@ import (
 // breakpoint is the encoding of int3.
 const breakpoint = memory.Int3
 
-// maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
-const maxInsn = 15
-
 // Site is an address with a breakpoint, and everything that the breakpoint serves. It corresponds
 // to the kernel's struct kprobe and its aggregate of probes at the same address. Its states, in
 // order:

@@ -74,13 +74,8 @@ func (f *Function) last() int {
 }
 
 // Returns reports whether the function may return to its caller: it has a return, a jump out of
-// it, or its end is reached. It is also true if its instructions are not all known.
-func (f *Function) Returns() bool {
-	return f.ReturnsBy(f.Exits())
-}
-
-// ReturnsBy is Returns for a caller that has asked for Exits.
-func (f *Function) ReturnsBy(exits []Exit) bool {
+// it, or its end is reached. It is also true if its instructions are not all known. exits are what Exits returns.
+func (f *Function) Returns(exits []Exit) bool {
 	if !f.Closed() {
 		return true
 	}

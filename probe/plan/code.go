@@ -142,12 +142,6 @@ func (f *Func) add(s *insn.Function) {
 	}
 }
 
-func newFunc(start uint64, code []byte, size int, known Known) *Func {
-	f := new(Func)
-	f.begin(start, code, size, known)
-	return f
-}
-
 // begin makes f the bytes of a function without its instructions.
 func (f *Func) begin(start uint64, code []byte, size int, known Known) {
 	size = max(0, min(size, len(code)))

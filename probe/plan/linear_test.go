@@ -6,7 +6,8 @@ import "kprobe/probe/insn"
 // are the original bytes from start on, at least size of them and, where there
 // are more, those that follow: puns need up to 5. code is kept.
 func NewFunc(start uint64, code []byte, size int, known Known) *Func {
-	f := newFunc(start, code, size, known)
+	f := new(Func)
+	f.begin(start, code, size, known)
 	for off := 0; off < f.size; {
 		i, err := insn.Decode(code[off:])
 		n := int(i.Len)

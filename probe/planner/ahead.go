@@ -183,9 +183,8 @@ type preparedFunction struct {
 	in   *reading // has what f and plan consist of; nil: they have memory of their own
 }
 
-// release lets the function's instructions go.
+// release gives back what f and plan consist of.
 func (x *preparedFunction) release() {
-	x.f.Release()
 	if x.in != nil {
 		readings.Put(x.in)
 	}

@@ -28,7 +28,7 @@ import (
 type planner struct {
 	ground   *Ground
 	own      []symbols.Addr // addresses of new breakpoints of kprobe's own
-	params   detour.Params  // of detours
+	params   detour.Params  // of detours, with the sketch of the stage that is built
 	staged   detour.Params  // those of the stage that is built (goParams)
 	courses  map[*Probe]*Course
 	space    *plan.Space  // free room for detours
@@ -39,8 +39,7 @@ type planner struct {
 	prepared map[*assess.Function]preparedFunction
 	texts    Texts
 	mover    insn.Relocator
-	sketch   *detour.Sketch // of the stage that is built
-	near     []plan.Range   // the bytes that taken has listed last
+	near     []plan.Range // the bytes that taken has listed last
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the

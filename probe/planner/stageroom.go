@@ -44,7 +44,7 @@ func (o *planner) room(at uint64, ws []Request) (int, error) {
 			continue
 		}
 		st, sketch := &Stage{Base: symbols.Addr(base)}, &detour.Sketch{}
-		o.sketch = sketch
+		o.params.Sketch = sketch
 		text, err := o.probes(st, part, tail)
 		if err != nil {
 			return 0, err

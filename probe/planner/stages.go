@@ -187,7 +187,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		}
 		return c.Bytes()
 	}
-	o.sketch = o.sketches[keyOf(ws)]
+	o.params.Sketch = o.sketches[keyOf(ws)]
 	return o.probes(st, ws, tail)
 }
 
@@ -200,7 +200,7 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 		return o.course(last.P).Way().buildEntry(o, st, ws, tail)
 	}
 	params := o.goParams(ws[0])
-	params.Sketch, params.FlagsDead = o.sketch, o.flagsDead(ws)
+	params.FlagsDead = o.flagsDead(ws)
 	var d *detour.Detour
 	var err error
 	if ws[0].Kind == LoneExit {
@@ -326,7 +326,6 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
-	params.Sketch = o.sketch
 	calls := x.Calls
 	calls.Joined = last.Joins
 	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
@@ -341,7 +340,6 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	w := ws[0]
 	params, x := o.goParams(w), o.course(w.P).ByExits
-	params.Sketch = o.sketch
 	var d *detour.Detour
 	var err error
 	switch {

@@ -12,9 +12,6 @@ import (
 	"kprobe/symbols"
 )
 
-// maxInsn is the length of the longest instruction (Intel SDM vol. 2, 2.3.11).
-const maxInsn = 15
-
 // Decode takes a function apart, which lies at start in memory: its original
 // bytes, and its instructions, with the jump tables that the file's constants
 // hold. A function whose size is not known is an error, and so are bytes that the
@@ -89,7 +86,7 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 // ProveStart is Prove for an address that is known to start an instruction, in a
 // module with a file. The error is a *RefusedError.
 func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
-	code, err = w.Module.File.Text(w.Vaddr, maxInsn) // fewer at the file's end
+	code, err = w.Module.File.Text(w.Vaddr, insn.MaxLen) // fewer at the file's end
 	if err != nil {
 		return nil, in, refuse(w, "its bytes can't be read from the file: %v", err)
 	}
