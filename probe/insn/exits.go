@@ -92,11 +92,11 @@ func (f *Function) Closed() bool { return len(f.desyncs) == 0 && len(f.starts) >
 
 func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	e := Exit{Addr: f.at(k), Sure: true}
-	i, code := f.inst(k)
-	e.To, _ = i.Target(e.Addr, code)
+	p, code := f.part(k), f.code[f.starts[k]:]
+	e.To, _ = p.Target(e.Addr, code)
 	switch {
 	case fl.Has(Ret):
-		n, _ := i.Signed(code)
+		n, _ := p.signed(code)
 		e.Pop = uint16(n)
 	case fl.Has(Call):
 		e.Kind = ExitNoReturn
@@ -135,11 +135,11 @@ func (f *Function) onlyPadding(k int) bool {
 // one of them.
 func OnlyPadding(code []byte) bool {
 	for len(code) > 0 {
-		i, err := Decode(code)
-		if err != nil || !i.Is(Nop) && code[0] != 0xcc {
+		p, err := DecodePart(code)
+		if err != nil || !p.Flags.Has(Nop) && code[0] != 0xcc {
 			return false
 		}
-		code = code[i.Len:]
+		code = code[p.Len:]
 	}
 	return true
 }

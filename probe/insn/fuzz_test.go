@@ -38,6 +38,7 @@ func FuzzDecode(f *testing.F) {
 		i.Mem(code)
 		i.Target(0, code)
 		i.RIPTarget(0, code)
+		samePart(t, code)
 		if err != nil {
 			return
 		}

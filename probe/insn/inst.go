@@ -1,6 +1,7 @@
 package insn
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"kprobe/probe/insn/internal/opcode"
@@ -159,6 +160,12 @@ func (i Inst) Disp(code []byte) (v int64, ok bool) {
 func field(code []byte, off, size uint8) (int64, bool) {
 	if off == 0 || int(off)+int(size) > len(code) {
 		return 0, false
+	}
+	switch size {
+	case 1:
+		return int64(int8(code[off])), true
+	case 4:
+		return int64(int32(binary.LittleEndian.Uint32(code[off:]))), true
 	}
 	var v uint64
 	for k := range size {

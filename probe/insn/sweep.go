@@ -3,6 +3,7 @@ package insn
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -32,7 +33,8 @@ type Function struct {
 	opts    SweepOptions
 	starts  []uint32 // offsets of the instructions, rising
 	flags   []Flags  // of each
-	lens    []uint8
+	sizes   []uint8  // of each: Part.sizes
+	all     Flags    // those that some instruction has
 	desyncs []Desync
 	targets []target
 	tables  []Table
@@ -91,8 +93,8 @@ func Sweep(code []byte, start uint64, opts SweepOptions) (*Function, error) {
 		return nil, err
 	}
 	out := *f
-	out.starts, out.flags, out.lens, out.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.lens), slices.Clone(f.targets)
-	*f = Function{starts: f.starts, flags: f.flags, lens: f.lens, targets: f.targets} // the Sweeper's own room
+	out.starts, out.flags, out.sizes, out.targets = slices.Clone(f.starts), slices.Clone(f.flags), slices.Clone(f.sizes), slices.Clone(f.targets)
+	*f = Function{starts: f.starts, flags: f.flags, sizes: f.sizes, targets: f.targets} // the Sweeper's own room
 	return &out, nil
 }
 
@@ -109,13 +111,45 @@ func (s *Sweeper) Sweep(code []byte, start uint64, opts SweepOptions) (*Function
 		return nil, fmt.Errorf("divide the code at %#x: %w", start, ErrTruncated)
 	}
 	f := &s.f
-	*f = Function{code: code, start: start, opts: opts, starts: f.starts[:0], flags: f.flags[:0], lens: f.lens[:0], targets: f.targets[:0]}
-	anchors := f.anchors(opts.Anchors)
-	for off := 0; off < len(code); {
-		off = f.step(off, anchors)
-	}
+	*f = Function{code: code, start: start, opts: opts, starts: f.starts[:0], flags: f.flags[:0], sizes: f.sizes[:0], targets: f.targets[:0]}
+	f.divide(f.anchors(opts.Anchors))
 	f.findTables()
 	return f, nil
+}
+
+// divide finds the instructions.
+func (f *Function) divide(anchors []uint32) {
+	code, starts, flags, sizes := f.code, f.starts, f.flags, f.sizes
+	for off := 0; off < len(code); {
+		p, err := DecodePart(code[off:])
+		if err != nil {
+			off = f.resync(off, err, anchors)
+			continue
+		}
+		end := off + int(p.Len)
+		if len(anchors) > 0 {
+			if next := behind(anchors, off); next < end {
+				f.desyncs = append(f.desyncs, Desync{At: f.start + uint64(off), Anchor: f.start + uint64(next)})
+				off = next
+				continue
+			}
+		}
+		starts, flags, sizes = append(starts, uint32(off)), append(flags, p.Flags), append(sizes, p.sizes())
+		f.all |= p.Flags
+		if t, ok := p.Target(f.start+uint64(off), code[off:]); ok {
+			f.targets = append(f.targets, target{to: t, from: uint32(off), call: p.Flags.Has(Call)})
+		}
+		off = end
+	}
+	f.starts, f.flags, f.sizes = starts, flags, sizes
+}
+
+// behind gives the first of the anchors behind off; where there is none, an offset that no code has.
+func behind(anchors []uint32, off int) int {
+	if k := sort.Search(len(anchors), func(k int) bool { return int(anchors[k]) > off }); k < len(anchors) {
+		return int(anchors[k])
+	}
+	return math.MaxInt
 }
 
 // anchors gives the offsets of the anchors inside the code, sorted.
@@ -132,34 +166,9 @@ func (f *Function) anchors(addrs []uint64) []uint32 {
 
 func (f *Function) inCode(a uint64) bool { return a-f.start < uint64(len(f.code)) }
 
-// step reads the instruction at off and returns where the next one is.
-func (f *Function) step(off int, anchors []uint32) int {
-	i, err := Decode(f.code[off:])
-	if err != nil {
-		return f.resync(off, err, anchors)
-	}
-	end := off + int(i.Len)
-	k := sort.Search(len(anchors), func(k int) bool { return int(anchors[k]) > off })
-	if k < len(anchors) && int(anchors[k]) < end {
-		f.desyncs = append(f.desyncs, Desync{At: f.start + uint64(off), Anchor: f.start + uint64(anchors[k])})
-		return int(anchors[k])
-	}
-	f.starts = append(f.starts, uint32(off))
-	f.flags = append(f.flags, i.Flags)
-	f.lens = append(f.lens, i.Len)
-	at := f.start + uint64(off)
-	if t, ok := i.Target(at, f.code[off:]); ok {
-		f.targets = append(f.targets, target{to: t, from: uint32(off), call: i.Flags.Has(Call)})
-	}
-	return end
-}
-
 // resync finds where instructions go on behind bytes that are none.
 func (f *Function) resync(off int, err error, anchors []uint32) int {
-	next := len(f.code)
-	if k := sort.Search(len(anchors), func(k int) bool { return int(anchors[k]) > off }); k < len(anchors) {
-		next = int(anchors[k])
-	}
+	next := min(behind(anchors, off), len(f.code))
 	for _, t := range f.targets {
 		if to := int(t.to - f.start); f.inCode(t.to) && to > off && to < next {
 			next = to
@@ -230,6 +239,11 @@ func (f *Function) inst(k int) (Inst, []byte) {
 	return i, code
 }
 
+// part is Decode's part for the k-th instruction.
+func (f *Function) part(k int) Part {
+	return Part{Flags: f.flags[k], Len: f.sizes[k] & 15, imm: f.sizes[k] >> 4}
+}
+
 func (f *Function) at(k int) uint64 { return f.start + uint64(f.starts[k]) }
 
 // Len is the number of instructions.
@@ -246,17 +260,11 @@ func (f *Function) All() func(yield func(at uint64, i Inst) bool) {
 	}
 }
 
-// Part is how long an instruction is, and what it is.
-type Part struct {
-	Flags Flags
-	Len   uint8
-}
-
 // Parts is All for callers that need no more than that.
 func (f *Function) Parts() func(yield func(at uint64, p Part) bool) {
 	return func(yield func(uint64, Part) bool) {
 		for k := range f.starts {
-			if !yield(f.at(k), Part{f.flags[k], f.lens[k]}) {
+			if !yield(f.at(k), f.part(k)) {
 				return
 			}
 		}
@@ -291,6 +299,9 @@ func (f *Function) Overlaps() []Target {
 
 // IndirectJumps lists the addresses of the jumps through a register or memory.
 func (f *Function) IndirectJumps() []uint64 {
+	if !f.all.Has(IndirectJmp) {
+		return nil
+	}
 	var out []uint64
 	for k := range f.starts {
 		if f.flags[k].Has(IndirectJmp) {

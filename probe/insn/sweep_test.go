@@ -83,7 +83,7 @@ func TestSweeper(t *testing.T) {
 }
 
 func same(a, b *Function) bool {
-	return slices.Equal(a.starts, b.starts) && slices.Equal(a.flags, b.flags) && slices.Equal(a.lens, b.lens) &&
+	return slices.Equal(a.starts, b.starts) && slices.Equal(a.flags, b.flags) && slices.Equal(a.sizes, b.sizes) &&
 		slices.Equal(a.targets, b.targets) && slices.Equal(a.desyncs, b.desyncs) && slices.Equal(a.Exits(), b.Exits())
 }
 

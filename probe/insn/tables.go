@@ -28,7 +28,7 @@ const (
 )
 
 func (f *Function) findTables() {
-	if f.opts.Read == nil {
+	if f.opts.Read == nil || !f.all.Has(IndirectJmp) {
 		return
 	}
 	for k, fl := range f.flags {

@@ -44,7 +44,7 @@ func (t *Targets) scan(text []byte, base uint64, funcs []Range) {
 		t.addrs = append(t.addrs, lo)
 		for at := lo; at < hi; {
 			code := text[at-base:]
-			i, err := insn.Decode(code)
+			i, err := insn.DecodePart(code)
 			if err != nil {
 				at++
 				continue

@@ -100,14 +100,14 @@ func (w *ways) look(file *symbols.File, spans []span, first, last int) {
 			continue
 		}
 		for at := 0; at < len(code); {
-			i, err := insn.Decode(code[at:])
+			i, err := insn.DecodePart(code[at:])
 			if err != nil {
 				at++
 				continue
 			}
 			if t, ok := i.Target(uint64(s.lo)+uint64(at), code[at:]); ok {
 				if v := symbols.Vaddr(t); v < s.lo || v >= s.hi {
-					w.leads(spans, int32(n), v, i.Is(insn.Call))
+					w.leads(spans, int32(n), v, i.Flags.Has(insn.Call))
 				}
 			}
 			at += int(i.Len)

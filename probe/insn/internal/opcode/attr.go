@@ -74,11 +74,14 @@ type Map [256]uint16
 func (m *Map) At(op byte) Attr { return Rows[m[op]] }
 
 // InGroup returns the row of a ModRM byte in group g.
-func InGroup(g int, modrm byte) Attr {
+func InGroup(g int, modrm byte) Attr { return Rows[GroupRow(g, modrm)] }
+
+// GroupRow gives the number of that row.
+func GroupRow(g int, modrm byte) uint16 {
 	if modrm >= 0xc0 {
-		return Rows[Groups[g][8+int(modrm&0x3f)]]
+		return Groups[g][8+int(modrm&0x3f)]
 	}
-	return Rows[Groups[g][modrm>>3&7]]
+	return Groups[g][modrm>>3&7]
 }
 
 // Imm is the kind of the bytes that follow ModRM and displacement.
