@@ -371,7 +371,7 @@ func landingsOf(l *live) (n int) {
 	_ = l.s.engine.Tracer.Do(func() error {
 		for _, tg := range l.s.engine.Targets {
 			for p := range tg.Placed {
-				if p.Landing != nil {
+				if p.Rarely().Landing != nil {
 					n++
 				}
 			}

@@ -94,18 +94,18 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 
 // armed notes an armed probe.
 func (tg *Target) armed(p *Placed) {
-	if !tg.Placed[p] && p.pool != nil {
+	if !tg.Placed[p] && p.returns() {
 		tg.returning++
 	}
 	tg.Placed[p] = true
-	if p.data != nil || p.semaphore() != 0 {
+	if p.data() != nil || p.semaphore() != 0 {
 		tg.apart[p] = true
 	}
 }
 
 // disarm forgets a probe that is armed no more.
 func (tg *Target) disarm(p *Placed) {
-	if tg.Placed[p] && p.pool != nil {
+	if tg.Placed[p] && p.returns() {
 		tg.returning--
 	}
 	delete(tg.Placed, p)

@@ -169,8 +169,12 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 		moved := w
 		at = &moved
 	}
-	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: at, Handlers: u.whyTrap(), BreakpointOnly: triggers.NeedTracer(list)})
-	p.user, p.timeSlots, p.triggers = u, detour.TimeSlots(prog), list
+	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: at})
+	p.SetRare(planner.RareProbe{Handlers: u.whyTrap(), BreakpointOnly: triggers.NeedTracer(list)})
+	if slots := detour.TimeSlots(prog); u != nil || slots != nil || list != nil {
+		x := p.rarer()
+		x.user, x.timeSlots, x.triggers = u, slots, list
+	}
 	if d.Kind != fetch.Return {
 		return []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Entry}}, nil
 	}
@@ -178,8 +182,7 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 	if n == 0 {
 		n = tg.Engine.maxActive()
 	}
-	p.pool = newPool(n)
-	p.Most = p.pool.Max
+	p.Most = int32(n)
 	out := []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Return}}
 	if w.Module.File.IsGo() {
 		p.GoABI = true
@@ -187,6 +190,7 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 		if err != nil {
 			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
+		p.rarer() // there are several requests
 		exits, err := planner.OwnExits(tg.exitFinder(), f, w, &p.Probe)
 		if err != nil {
 			return nil, err

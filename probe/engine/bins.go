@@ -31,8 +31,10 @@ type placedBins struct {
 // giveRow assigns a row to a probe if its hits can be counted by a number and a row is free. t.mu
 // is held.
 func (t *Feed) giveRow(p *Placed) {
-	p.bins = nil
-	if t.engine.Opts.Bin == nil || p.user != nil || !t.engine.records(p.user) || t.engine.timed() || len(p.triggers) > 0 {
+	if p.rare != nil {
+		p.rare.bins = nil
+	}
+	if t.engine.Opts.Bin == nil || p.user() != nil || !t.engine.records(p.user()) || t.engine.timed() || len(p.triggers()) > 0 {
 		return
 	}
 	bin := t.engine.Opts.Bin(&p.Ev.Event, p.Program)
@@ -47,26 +49,26 @@ func (t *Feed) giveRow(p *Placed) {
 	} else {
 		t.usedRows++
 	}
-	p.bins = &placedBins{*bin, row, t.File.Layout.RowOff(row)}
+	p.rarer().bins = &placedBins{*bin, row, t.File.Layout.RowOff(row)}
 }
 
 // takeRow adds a probe's counts to those of its event, and frees its row. No detour uses the row
 // any more. t.mu is held.
 func (t *Feed) takeRow(p *Placed) {
-	if p.bins == nil {
+	if p.bins() == nil {
 		return
 	}
-	b := t.counters.Bins(p.bins.row)
-	t.counters.ClearBins(p.bins.row)
-	t.freeRows = append(t.freeRows, p.bins.row)
+	b := t.counters.Bins(p.bins().row)
+	t.counters.ClearBins(p.bins().row)
+	t.freeRows = append(t.freeRows, p.bins().row)
 	p.Ev.keepBins(p, &b)
 }
 
 func (p *Placed) detourBins() *detour.Bins {
-	if p.bins == nil {
+	if p.bins() == nil {
 		return nil
 	}
-	return &detour.Bins{Arg: p.bins.Arg, Form: p.bins.Form, Shift: p.bins.Shift, Row: p.bins.off}
+	return &detour.Bins{Arg: p.bins().Arg, Form: p.bins().Form, Shift: p.bins().Shift, Row: p.bins().off}
 }
 
 // binsKey identifies a distribution: probes with the same key are counted together.
@@ -76,7 +78,7 @@ type binsKey struct {
 }
 
 func (p *Placed) binsKey() binsKey {
-	return binsKey{fn: p.returnsFrom(), arg: p.Program.Fields()[p.bins.Arg].Name, bin: p.bins.Bin}
+	return binsKey{fn: p.returnsFrom(), arg: p.Program.Fields()[p.bins().Arg].Name, bin: p.bins().Bin}
 }
 
 // keepBins keeps the counts of a probe that is removed.
@@ -84,7 +86,7 @@ func (e *Event) keepBins(p *Placed, b *ring.Bins) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	addBins(&e.pastBins, p.binsKey(), b)
-	p.bins = nil
+	p.rare.bins = nil
 }
 
 func addBins(to *map[binsKey]*ring.Bins, k binsKey, b *ring.Bins) {
@@ -122,8 +124,8 @@ func (e *Event) addBins(sum *map[binsKey]*ring.Bins) (before *Event) {
 		addBins(sum, k, b)
 	}
 	for _, p := range e.probes {
-		if p.bins != nil {
-			b := p.feed.counters.Bins(p.bins.row)
+		if p.bins() != nil {
+			b := p.feed.counters.Bins(p.bins().row)
 			addBins(sum, p.binsKey(), &b)
 		}
 	}

@@ -29,7 +29,7 @@ func (s *Engine) callHandler(p *Placed, name string, r *regs.Regs, f func()) (ok
 		regs.End(r)
 		if v := recover(); v != nil {
 			ok = false
-			s.handlerFailed(p.user.Failed(name, v, debug.Stack()), p.Ev)
+			s.handlerFailed(p.user().Failed(name, v, debug.Stack()), p.Ev)
 		}
 	}()
 	s.Handling = true
@@ -85,7 +85,7 @@ func (s *Engine) preHandler(p *Placed) {
 	if !s.takes(p) {
 		return
 	}
-	u := p.user
+	u := p.user()
 	count := func(counter int) { p.feed.producer.Count(s.ctx.CPU, p.Id, counter, 1) }
 	var r *regs.Regs
 	if u.Pre != nil || u.Call != nil {
@@ -122,7 +122,7 @@ func (s *Engine) preHandler(p *Placed) {
 func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.PtraceRegs, si *tracee.Siginfo) (v tracee.Verdict, handled bool) {
 	for _, list := range [][]*Placed{st.probes, st.returns} {
 		for _, p := range list {
-			if p.user == nil || p.user.Fault == nil || !s.takes(p) {
+			if p.user() == nil || p.user().Fault == nil || !s.takes(p) {
 				continue
 			}
 			if err := s.fill(tg, th); err != nil {
@@ -138,7 +138,7 @@ func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.Pt
 				f.Addr = st.Addr
 			}
 			done := false
-			if !s.callHandler(p, "FaultHandler", r, func() { done = p.user.Fault(r, f) }) || !done {
+			if !s.callHandler(p, "FaultHandler", r, func() { done = p.user().Fault(r, f) }) || !done {
 				continue
 			}
 			tg.faulted(th.t, si)
@@ -163,7 +163,7 @@ func (s *Engine) faultHandlers(tg *Target, th *thread, st *Site, before *unix.Pt
 // entryHandler begins an instance of a Kretprobe and calls its entry handler. skip says that the
 // call is not to be followed.
 func (s *Engine) entryHandler(p *Placed, in *Instance) (skip bool) {
-	u := p.user
+	u := p.user()
 	in.User = u.Follow(in.User, in)
 	if u.Entry == nil {
 		return false
@@ -186,14 +186,14 @@ func (s *Engine) returnHandler(in *Instance) {
 		return
 	}
 	p.feed.producer.Count(s.ctx.CPU, p.Id, ring.CounterHits, 1)
-	if p.user.Left == nil {
+	if p.user().Left == nil {
 		return
 	}
 	r := s.newRegs(p)
 	if r == nil {
 		return // gone
 	}
-	if !s.callHandler(p, "Handler", r, func() { p.user.Left(in.User, in.Return, r) }) {
+	if !s.callHandler(p, "Handler", r, func() { p.user().Left(in.User, in.Return, r) }) {
 		return
 	}
 	s.apply(r)

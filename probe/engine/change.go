@@ -214,6 +214,11 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, used bool, err 
 	if err := tg.Feed.hasRoom(len(is)); err != nil {
 		return nil, false, err
 	}
+	for _, w := range ws {
+		if is[PlacedOf(w)] && w.Kind != planner.Watch {
+			PlacedOf(w).want(w)
+		}
+	}
 	for _, p := range tg.Retired.takeBack(is) {
 		p.feed.leave(p, false)
 		fresh, used = append(fresh, p), true
@@ -224,14 +229,12 @@ func (tg *Target) enroll(ws []planner.Request) (fresh []*Placed, used bool, err 
 		}
 		if err := tg.Feed.add(PlacedOf(w)); err != nil {
 			tg.dismiss(fresh, used)
+			for p := range is {
+				p.forgetWants()
+			}
 			return nil, used, err
 		}
 		fresh = append(fresh, PlacedOf(w))
-	}
-	for _, w := range ws {
-		if is[PlacedOf(w)] && w.Kind != planner.Watch {
-			PlacedOf(w).wants = append(PlacedOf(w).wants, w)
-		}
 	}
 	return fresh, used, nil
 }
@@ -274,7 +277,7 @@ func (tg *Target) dismiss(fresh []*Placed, built bool) {
 		default:
 			tg.Feed.free(p, built)
 		}
-		p.wants = nil // it may be tried again
+		p.forgetWants() // it may be tried again
 	}
 	tg.Retired.add(r)
 }
@@ -286,7 +289,7 @@ func (tg *Target) affected(c *changeset) *outgoing {
 	f := tg.newFinder()
 	for p := range c.drop {
 		f.probe(p)
-		for _, w := range p.wants {
+		for w := range p.wants {
 			for a := w.Site.Addr - nearby; a <= w.Site.Addr+nearby && len(tg.Sites) > 0; a++ {
 				f.site(tg.Sites[a])
 			}
@@ -337,13 +340,8 @@ func (f *finder) probe(p *Placed) {
 		return
 	}
 	f.seen[p] = true
-	for _, w := range p.wants {
+	for w := range p.patched {
 		f.place(w.Place)
-	}
-	if p.ByExits != nil {
-		for _, w := range p.ByExits.Exits {
-			f.place(w.Place)
-		}
 	}
 }
 
@@ -387,7 +385,7 @@ func (c *changeset) requests(tg *Target) []planner.Request {
 func (o *outgoing) wants(tg *Target) []planner.Request {
 	var out []planner.Request
 	for p := range o.stay {
-		for _, w := range p.wants {
+		for w := range p.wants {
 			if !tg.hangsOn(tg.Sites[w.Site.Addr], p, o) {
 				out = append(out, w)
 			}

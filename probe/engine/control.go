@@ -103,7 +103,7 @@ func (tg *Target) gate() symbols.Addr {
 // gate is more, too.
 func (p *Placed) controlled() bool {
 	s := p.target.Engine
-	return p.user == nil && (s.timed() || len(p.triggers) > 0 || s.Triggers.Gated && !s.records(p.user))
+	return p.user() == nil && (s.timed() || len(p.triggers()) > 0 || s.Triggers.Gated && !s.records(p.user()))
 }
 
 // detourControl is what a probe's detours do besides recording; nil: nothing.
@@ -114,10 +114,10 @@ func (p *Placed) detourControl() *detour.Control {
 	}
 	f := p.feed.File
 	c := &detour.Control{Ends: s.Opts.Expire > 0}
-	if s.Opts.Limit > 0 && s.records(p.user) {
+	if s.Opts.Limit > 0 && s.records(p.user()) {
 		c.Most, c.Bucket = s.Opts.Limit, uint64(f.Addr(p.bucket()))
 	}
-	for i, t := range p.triggers {
+	for i, t := range p.triggers() {
 		if !detour.CanTrigger(t.Action) {
 			continue
 		}
@@ -163,13 +163,13 @@ func (t *Feed) expired(tsc uint64) bool {
 // second. If not, the hit is counted.
 func (t *Feed) limited(p *Placed, tsc uint64) bool {
 	rate := t.File.Load64(t.File.Layout.Control.Off + ring.ControlRate)
-	return t.engine.Opts.Limit > 0 && p.user == nil && t.engine.records(p.user) && !t.producer.Take(p.bucket(), tsc, rate, t.engine.Opts.Limit)
+	return t.engine.Opts.Limit > 0 && p.user() == nil && t.engine.records(p.user()) && !t.producer.Take(p.bucket(), tsc, rate, t.engine.Opts.Limit)
 }
 
 // before carries out the triggers that act before a hit is recorded. The session's context is that
 // of the hit.
 func (s *Engine) before(p *Placed, rec []byte) {
-	for i, t := range p.triggers {
+	for i, t := range p.triggers() {
 		if t.Action == fetch.TraceOn && p.Program.Holds(i, &s.ctx, rec) {
 			p.feed.turnGate(t, true)
 		}
@@ -181,7 +181,7 @@ func (s *Engine) withStack(p *Placed, rec []byte) []byte {
 	if p.Program.Stack == nil || p.Program.Stack.Mark == 0 {
 		return rec
 	}
-	for i, t := range p.triggers {
+	for i, t := range p.triggers() {
 		if t.Action == fetch.Stacktrace && p.Program.Holds(i, &s.ctx, rec) && p.feed.spend(t) {
 			return p.Program.AppendStack(&s.ctx, rec)
 		}
@@ -191,7 +191,7 @@ func (s *Engine) withStack(p *Placed, rec []byte) []byte {
 
 // after carries out the triggers that act after a hit is recorded.
 func (s *Engine) after(p *Placed, rec []byte) {
-	for i, t := range p.triggers {
+	for i, t := range p.triggers() {
 		if t.Action == fetch.TraceOn || !p.Program.Holds(i, &s.ctx, rec) {
 			continue
 		}

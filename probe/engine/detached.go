@@ -117,7 +117,7 @@ func (tg *Target) LeftOut() (out []LeftOut) {
 		out = append(out, LeftOut{PID: pid, Event: &d.Ev.Event, Why: "its library is not loaded, and nobody would see it loaded later"})
 	}
 	for _, p := range tg.needTracers() {
-		if p.Birth == nil {
+		if p.Rarely().Birth == nil {
 			out = append(out, LeftOut{PID: pid, Event: &p.Ev.Event, Place: p.Where.Name(), Why: p.needsTracer()})
 		}
 	}
@@ -133,7 +133,7 @@ func (tg *Target) needTracers() []*Placed {
 	for p := range tg.Placed {
 		switch {
 		case p.needsTracer() == "":
-		case p.Why == planner.WhyOther && p.data == nil && !p.user.handles():
+		case p.Why == planner.WhyOther && p.data() == nil && !p.user().handles():
 			others = append(others, p)
 		default:
 			own = append(own, p)
@@ -148,9 +148,9 @@ func (tg *Target) needTracers() []*Placed {
 // needsTracer is the reason why a probe takes no hits without a tracer; "" if it takes them.
 func (p *Placed) needsTracer() string {
 	switch {
-	case p.user.handles():
+	case p.user().handles():
 		return "its handlers are kprobe's"
-	case p.data != nil:
+	case p.data() != nil:
 		return "it watches memory, whose traps a tracer takes"
 	case !p.Optimized || !p.Tactic.Jump():
 		if p.Why != "" {
@@ -172,18 +172,14 @@ func (tg *Target) between(p *Placed) bool {
 	if !p.Where.Module.File.IsGo() {
 		return false
 	}
-	wants := p.wants
-	if p.ByExits != nil {
-		wants = slices.Concat(wants, p.ByExits.Exits)
-	}
-	return slices.ContainsFunc(wants, func(w planner.Request) bool {
+	for w := range p.patched {
 		for q := tg.Patches.Covering(w.Site.Addr, 1); q != nil; q = q.island {
 			if q.Plan.Tactic == plan.ShortJump {
 				return true
 			}
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // leaveAlone writes the book and the clock, opens the gate and detaches from the process.
@@ -304,7 +300,7 @@ func (t *Feed) all() (out []*Placed) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, p := range t.Ids {
-		if p != nil && !p.removed && p.Birth == nil {
+		if p != nil && !p.removed && p.Rarely().Birth == nil {
 			out = append(out, p)
 		}
 	}

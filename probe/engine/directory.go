@@ -27,7 +27,7 @@ func (t *Feed) add(p *Placed) error {
 	t.seq++
 	p.feed, p.seq, p.removed = t, t.seq, false
 	t.giveRow(p)
-	p.read.Store(nil)
+	p.known.Store(nil)
 	t.Added(p.keepable())
 	flags := uint32(ring.FlagEnabled)
 	if p.Ev.off.Load() || t.waitsOff(p) {
@@ -36,7 +36,7 @@ func (t *Feed) add(p *Placed) error {
 	if p.Ev.Return {
 		flags |= ring.FlagReturn
 	}
-	if !t.engine.records(p.user) {
+	if !t.engine.records(p.user()) {
 		flags |= ring.FlagCountOnly
 	}
 	d := ring.Probe{ID: p.Id, Name: p.Ev.Group + "/" + p.Ev.Name, Addr: uint64(p.Where.Addr), Armed: t.engine.clock.Now()}
@@ -206,24 +206,29 @@ func (t *Feed) read(id uint32) *feed.Probe {
 	if p == nil {
 		return nil
 	}
-	if p.read.Load() == nil {
-		p.read.CompareAndSwap(nil, p.reading())
+	if k := p.known.Load(); k != nil && k.read != nil {
+		return k.read
 	}
-	return p.read.Load()
+	read := p.reading()
+	return p.learnt(func(k *known) {
+		if k.read == nil {
+			k.read = read
+		}
+	}).read
 }
 
 // keepable reports whether the probe's records can be kept as they are.
 func (p *Placed) keepable() bool {
-	return feed.Keepable(p.Program, p.user != nil, p.data != nil)
+	return feed.Keepable(p.Program, p.user() != nil, p.data() != nil)
 }
 
 // reading makes what a reader needs to know of the probe.
 func (p *Placed) reading() *feed.Probe {
 	x := feed.Probe{
 		Event: &p.Ev.Event, Program: p.Program, Counts: &p.Ev.counts, Space: p.feed.Space,
-		Addr: p.Where.Addr, Func: p.returnsFrom(), Times: p.timeSlots, Watches: p.data != nil,
+		Addr: p.Where.Addr, Func: p.returnsFrom(), Times: p.timeSlots(), Watches: p.data() != nil,
 	}
-	if p.user != nil {
+	if p.user() != nil {
 		x.Deliver = p.deliver
 	}
 	return feed.NewProbe(x)

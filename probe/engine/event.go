@@ -7,10 +7,8 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/feed"
-	"kprobe/probe/planner"
 	"kprobe/probe/results"
 	"kprobe/probe/ring"
-	"kprobe/probe/triggers"
 )
 
 // Event is an event of the session, with its probes and their counters.
@@ -171,7 +169,7 @@ func (e *Event) Own() results.Stats {
 	for _, p := range e.probes {
 		all.Add(p.feed.counters.Probe(p.Id))
 		disabled = disabled && p.feed.disabled(p)
-		if p.data != nil {
+		if p.data() != nil {
 			st.Watched++
 		} else if !p.feed.optimized(p) {
 			st.Trapped++
@@ -192,61 +190,6 @@ func (e *Event) Own() results.Stats {
 		st.Disabled = e.off.Load()
 	}
 	return st
-}
-
-// newPlaced makes a probe of an event. facts is what is known about it for planning.
-func newPlaced(tg *Target, ev *Event, d *fetch.Def, facts planner.Probe) *Placed {
-	p := &Placed{Ev: ev, Def: d, target: tg, Probe: facts}
-	p.Owner = p
-	return p
-}
-
-// PlacedOf is the probe of a planner's request.
-func PlacedOf(w planner.Request) *Placed { return w.P.Owner.(*Placed) }
-
-// Placed is one definition of an event at one place of one target. There may be a hundred thousand: what takes
-// a byte stands together.
-type Placed struct {
-	Ev            *Event
-	Def           *fetch.Def
-	user          *Handlers // of the registered probe; nil: the probe comes from a definition
-	target        *Target
-	feed          *Feed // nil until the probe has a number
-	planner.Probe       // what plans need to know: its number, program and place, and how it is armed
-	// timeSlots are the offsets in its records of times that are values of the time stamp
-	// counter; nil: times are nanoseconds, or there are none.
-	timeSlots []int
-	data      *watchpoint                // what it watches; nil: it is a probe of code
-	triggers  []*triggers.Trigger        // in the order of its program's conditions
-	wants     []planner.Request          // the requests by which it is armed
-	seq       uint64                     // number in the order in which the feed's probes were added
-	bins      *placedBins                // the row in which its detours count hits; nil: they record them
-	fn        atomic.Pointer[string]     // the function's readable name, once asked for (funcName)
-	read      atomic.Pointer[feed.Probe] // what its reader knows of it, once it had a record (Feed.read)
-	lands     *landing                   // whose side it is, of kprobe's own
-	removed   bool                       // it was removed: hits in progress are dropped
-	Optimized bool                       // it is a jump now
-	wasOff    bool                       // it was off before DisableAll
-	// Only return probes have these:
-	watch watch
-	// tails says that the function may leave by a jump to another function. Then a call that is
-	// entered with the same slot may be the same call.
-	tails bool
-	// alone says that each exit is a hit by itself, which needs nothing from the entry.
-	alone bool
-	never bool   // no instruction of the function returns
-	pop   uint64 // bytes that its return instruction pops beyond the address (ret imm16)
-	pool  *pool
-}
-
-// leavesByTrap reports whether some of the probe's exits are breakpoints.
-func (p *Placed) leavesByTrap() bool {
-	for _, w := range p.wants {
-		if st := p.target.Sites[w.Site.Addr]; st != nil && slices.Contains(st.exits, p) {
-			return true
-		}
-	}
-	return false
 }
 
 // AddCounts adds counters of a memory file to an event's stats.

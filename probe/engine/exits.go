@@ -17,7 +17,9 @@ func (p *Placed) describeExits(f *assess.Function) {
 	for _, x := range f.Leaving().Exits {
 		switch x.Kind {
 		case insn.ExitRet:
-			p.pop = uint64(x.Pop)
+			if x.Pop != 0 || p.rare != nil {
+				p.rarer().pop = uint64(x.Pop)
+			}
 		case insn.ExitTail, insn.ExitCondTail, insn.ExitFall:
 			p.tails = true
 		}

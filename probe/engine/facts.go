@@ -6,12 +6,12 @@ import "kprobe/probe/planner"
 // has a number already.
 func (p *Placed) findFacts() {
 	s := p.target.Engine
-	f := planner.Facts{Silent: !s.records(p.user), Limited: p.Def.MaxActive != 0 || s.Opts.MaxActive != 0}
-	f.Counts = f.Silent && p.Program.Filter == nil && p.bins == nil && !p.controlled()
+	f := planner.Facts{Silent: !s.records(p.user()), Limited: p.Def.MaxActive != 0 || s.Opts.MaxActive != 0}
+	f.Counts = f.Silent && p.Program.Filter == nil && p.bins() == nil && !p.controlled()
 	f.Onward = !p.GoABI && !s.Opts.Detach // the tracer can follow the call
 	f.Anywhere = f.Counts && f.Onward
-	if x := (planner.Besides{Inject: p.injection(), Control: p.detourControl(), Bins: p.detourBins()}); x != (planner.Besides{}) {
-		f.Besides = &x
-	}
 	p.Facts = f
+	rare := p.Rarely()
+	rare.Besides = planner.Besides{Inject: p.injection(), Control: p.detourControl(), Bins: p.detourBins()}
+	p.SetRare(rare)
 }

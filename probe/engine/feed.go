@@ -133,14 +133,14 @@ func (t *Feed) put(p *Placed, rec []byte, ret symbols.Addr) {
 	if p.Ev.Return {
 		behind += detour.ReturnTail
 	}
-	if p.data != nil {
+	if p.data() != nil {
 		behind += feed.AccessSize
 	}
 	rec = append(rec, make([]byte, ring.Padded(len(rec)+behind)-len(rec)-behind)...)
 	if p.Ev.Return {
 		rec = append(rec, put64(uint64(ret))...)
 	}
-	if p.data != nil {
+	if p.data() != nil {
 		rec = s.accessed.Append(rec)
 	}
 	s.rec = rec

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"kprobe/probe/planner"
 	"kprobe/probe/ring"
 )
@@ -47,7 +45,7 @@ func (tg *Target) writeGroups() {
 		groups[i] = uint32(i)
 	}
 	of := func(p *Placed) uint32 {
-		if p.Birth != nil || p.Id == 0 || int(p.Id) >= len(groups) {
+		if p.Rarely().Birth != nil || p.Id == 0 || int(p.Id) >= len(groups) {
 			return ownGroup
 		}
 		return p.Id
@@ -66,11 +64,7 @@ func (tg *Target) writeGroups() {
 		}
 	}
 	for p := range tg.Placed {
-		wants := p.wants
-		if p.ByExits != nil {
-			wants = slices.Concat(wants, p.ByExits.Exits)
-		}
-		for _, w := range wants {
+		for w := range p.patched {
 			tg.covering(w, func(q *Patch) { groups.join(of(p), first(q)) })
 		}
 	}

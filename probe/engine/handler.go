@@ -199,9 +199,9 @@ func (s *Engine) hitProbes(tg *Target, th *thread, st *Site) {
 	for _, p := range st.probes {
 		s.regs.IP = uint64(p.Where.Addr)
 		switch {
-		case p.Landing != nil:
+		case p.Rarely().Landing != nil:
 			s.land(tg, p)
-		case p.user.handles():
+		case p.user().handles():
 			s.preHandler(p)
 		case s.Inject != nil:
 			s.injectAt(p)

@@ -49,10 +49,10 @@ func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	}
 	s.ctx.Entry = entry
 	s.ctx.Time = s.now
-	if p.timeSlots != nil {
+	if p.timeSlots() != nil {
 		s.ctx.Time = s.tsc
 	}
-	if on := t.on(); !on && len(p.triggers) == 0 || t.expired(s.tsc) {
+	if on := t.on(); !on && len(p.triggers()) == 0 || t.expired(s.tsc) {
 		return
 	}
 	rec, pass := p.Program.Eval(&s.ctx, s.rec[:0])
@@ -66,7 +66,7 @@ func (s *Engine) record(p *Placed, entry []byte, ret symbols.Addr) {
 	s.before(p, rec)
 	switch {
 	case !t.on():
-	case !s.records(p.user):
+	case !s.records(p.user()):
 		t.producer.Count(s.ctx.CPU, p.Id, ring.CounterHits, 1)
 	case t.limited(p, s.tsc):
 		t.producer.Count(s.ctx.CPU, p.Id, ring.CounterLimited, 1)

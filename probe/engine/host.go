@@ -62,7 +62,7 @@ func (tg *Target) noteHost() error {
 	}
 	list := make([]byte, watchedHead)
 	for p := range tg.Placed {
-		if x := p.Birth; x != nil {
+		if x := p.Rarely().Birth; x != nil {
 			kinds := uint64(0)
 			for _, k := range []struct {
 				is   bool

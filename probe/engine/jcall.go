@@ -17,13 +17,13 @@ func (s *Engine) bindEntry(p *Placed, r *regs.Regs) (run func() (skip bool), ok 
 	if err != nil {
 		return nil, false
 	}
-	return p.user.Call.Bind(r, vals)
+	return p.user().Call.Bind(r, vals)
 }
 
 // deliver calls the function of a jprobe for a recorded hit. It runs in the sink's turn. The error says
 // if the record can't be decoded or the function panicked.
 func (p *Placed) deliver(h *results.Hit) (err error) {
-	if p.user.Gone.Load() {
+	if p.user().Gone.Load() {
 		p.Ev.counts.Lost.Add(1)
 		return nil
 	}
@@ -32,7 +32,7 @@ func (p *Placed) deliver(h *results.Hit) (err error) {
 		p.Ev.counts.Lost.Add(1)
 		return err
 	}
-	run, ok := p.user.Call.Bind(h, vals)
+	run, ok := p.user().Call.Bind(h, vals)
 	if !ok {
 		p.Ev.counts.Lost.Add(1)
 		return nil
@@ -41,7 +41,7 @@ func (p *Placed) deliver(h *results.Hit) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.Ev.turn(false)
-			err = p.user.Failed("Entry", v, debug.Stack())
+			err = p.user().Failed("Entry", v, debug.Stack())
 		}
 	}()
 	run()

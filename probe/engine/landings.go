@@ -133,8 +133,8 @@ func (tg *Target) landingRequest(l *landing, at assess.Place, x detour.Landing) 
 		return w, err
 	}
 	ev := &Event{Event: results.Event{Def: def, Group: "kprobe", Name: "landings"}, count: true}
-	p := newPlaced(tg, ev, def, planner.Probe{Program: prog, Where: &at.Site, Landing: &x})
-	p.lands = l
+	p := newPlaced(tg, ev, def, planner.Probe{Program: prog, Where: &at.Site, Rare: &planner.RareProbe{Landing: &x}})
+	p.rarer().lands = l
 	return planner.Request{Place: &at, P: &p.Probe, Kind: planner.Entry}, nil
 }
 
@@ -153,7 +153,7 @@ func (tg *Target) tallyFor(x *planner.ExitWay) (t *detour.Tally) {
 
 // land does what the detour of a landing does. The session's context is filled.
 func (s *Engine) land(tg *Target, p *Placed) {
-	l, k := p.Landing, p.lands.calls
+	l, k := p.Rarely().Landing, p.lands().calls
 	for i := range l.Slots() {
 		slot := s.regs.GPR[fetch.SP] - 8*uint64(i+1)
 		mem := tg.callsOf(k, slot)
@@ -220,6 +220,6 @@ func (tg *Target) unnoteLanding(l *landing, ra symbols.Addr) {
 
 // landingUnloaded forgets one side of a landing whose module is gone.
 func (tg *Target) landingUnloaded(p *Placed) {
-	tg.unnoteLanding(p.lands, symbols.Addr(p.Landing.Return))
+	tg.unnoteLanding(p.lands(), symbols.Addr(p.Rarely().Landing.Return))
 	tg.Retired.add(&retired{probes: []*Placed{p}})
 }

@@ -112,7 +112,7 @@ func (tg *Target) layWatches(ctx context.Context) {
 // asks reports whether hits of the target ask the kernel.
 func (tg *Target) asks() bool {
 	for p := range tg.Placed {
-		if p.Birth == nil && tg.Params.Asks(p.Program) {
+		if p.Rarely().Birth == nil && tg.Params.Asks(p.Program) {
 			return true
 		}
 	}
@@ -194,8 +194,8 @@ func (tg *Target) layBeside(ctx context.Context, places []bornAt, tasks, rules b
 		laid[p] = true
 		switch {
 		case p.Optimized && w.P.Tactic.Jump():
-		case p.Birth.NoTask:
-			tg.unlaid(p.Birth.Rules, p.Birth.Unmaps, fmt.Sprintf("no jump can be placed at %s: %s", w.Site.Name(), w.P.Why))
+		case p.Rarely().Birth.NoTask:
+			tg.unlaid(p.Rarely().Birth.Rules, p.Rarely().Birth.Unmaps, fmt.Sprintf("no jump can be placed at %s: %s", w.Site.Name(), w.P.Why))
 			traps[p] = true
 			delete(laid, p)
 		default:
@@ -248,7 +248,7 @@ func (tg *Target) birthRequest(b bornAt, behind bool) (w planner.Request, err er
 	if birth.Number = b.Number; b.Number == survey.AnyNumber {
 		birth.Number, birth.From = 0, numberOf(b.From)
 	}
-	p := newPlaced(tg, ev, def, planner.Probe{Program: prog, Where: &at, Birth: birth})
+	p := newPlaced(tg, ev, def, planner.Probe{Program: prog, Where: &at, Rare: &planner.RareProbe{Birth: birth}})
 	return planner.Request{Place: &place, P: &p.Probe, Kind: planner.Entry}, nil
 }
 
@@ -335,7 +335,7 @@ func (tg *Target) makers(stopped []*tracee.Thread) (n int, ok bool) {
 			return 0, false // gone
 		}
 		pc := symbols.Addr(regs.Rip)
-		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
+		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Rarely().Birth != nil }) {
 			return 0, false
 		}
 		b := tg.births.at(pc)

@@ -54,7 +54,7 @@ func (tg *Target) knows(places []bornAt) string {
 // reads reports whether hits of the target read memory that may not be there.
 func (tg *Target) reads() bool {
 	for p := range tg.Placed {
-		if p.Birth == nil && tg.Params.Careful && detour.Reads(p.Program) {
+		if p.Rarely().Birth == nil && tg.Params.Careful && detour.Reads(p.Program) {
 			return true
 		}
 	}
@@ -137,7 +137,7 @@ func (tg *Target) standsClear(stopped []*tracee.Thread) bool {
 		if tg.births.unmapsAt(pc) || tg.InShared(pc) || tg.left.holds(pc) {
 			return false
 		}
-		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Birth != nil }) {
+		if st := tg.Patches.StageAt(pc); !st.None() && slices.ContainsFunc(st.Wants(), func(w planner.Request) bool { return w.P.Rarely().Birth != nil }) {
 			return false
 		}
 	}

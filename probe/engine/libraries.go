@@ -202,7 +202,7 @@ func (tg *Target) markGone(before []*symbols.Module) {
 	}
 	for p := range gone {
 		tg.disarm(p)
-		if p.Landing != nil {
+		if p.Rarely().Landing != nil {
 			tg.landingUnloaded(p)
 			continue
 		}

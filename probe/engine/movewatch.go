@@ -31,16 +31,16 @@ func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 		at = symbols.Addr(v + uint64(t.Offset))
 	}
 	for w := range tg.apart {
-		if w.data == nil || t.Watches != w.Ev.Group+"/"+w.Ev.Name {
+		if w.data() == nil || t.Watches != w.Ev.Group+"/"+w.Ev.Name {
 			continue
 		}
-		now, next := w.data.at, at
+		now, next := w.data().at, at
 		switch {
 		case t.Action == fetch.SetWprobe && now != nothing,
 			t.Action == fetch.ClearWprobe && (now == nothing || t.Field != "" && now != at):
 			continue
-		case t.Action == fetch.SetWprobe && uint64(at)%uint64(w.data.length) != 0:
-			tg.Engine.Warnf("%s/%s watches nothing: %v is no multiple of %d, its length", w.Ev.Group, w.Ev.Name, at, w.data.length)
+		case t.Action == fetch.SetWprobe && uint64(at)%uint64(w.data().length) != 0:
+			tg.Engine.Warnf("%s/%s watches nothing: %v is no multiple of %d, its length", w.Ev.Group, w.Ev.Name, at, w.data().length)
 			continue
 		case !p.feed.spend(t):
 			continue
@@ -55,7 +55,7 @@ func (tg *Target) moveWatch(p *Placed, t *triggers.Trigger, rec []byte) {
 
 // watchAt sets the address that a watchpoint watches; symbols.NoData: none.
 func (tg *Target) watchAt(w *Placed, at symbols.Addr) error {
-	w.data.at, w.data.known = at, false
+	w.data().at, w.data().known = at, false
 	next, err := assign(tg.Registers.Slots, tg.watchers(nil, nil))
 	if err == nil {
 		err = tg.setWatches(tg.Engine.Run, next)
@@ -64,7 +64,7 @@ func (tg *Target) watchAt(w *Placed, at symbols.Addr) error {
 		return nil
 	}
 	if err != nil {
-		w.data.at = symbols.Addr(symbols.NoData)
+		w.data().at = symbols.Addr(symbols.NoData)
 	}
 	return err
 }

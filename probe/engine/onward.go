@@ -120,10 +120,11 @@ func (tg *Target) passRow(k detour.Calls, row int) {
 
 // followRow is enterOne for a call that was noted in a table and has left its function.
 func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.Addr, entry []byte) {
-	in := p.pool.Get()
+	pool := p.instances()
+	in := pool.Get()
 	if in == nil {
-		tg.reclaim(th, p.pool)
-		if in = p.pool.Get(); in == nil {
+		tg.reclaim(th, pool)
+		if in = pool.Get(); in == nil {
 			s.miss(p)
 			return
 		}
@@ -132,12 +133,12 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 	if by := tg.callAt(ra); by != nil {
 		ra, shared = by.Return, true
 	}
-	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop, th.t.TID(), tg.Proc.PID()
+	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
 	in.Slot, in.Return, in.Time = slot, ra, s.now
 	in.Key, _ = p.callKey(tg, &s.regs, slot)
 	in.Inside = false
 	if !shared && !tg.catchReturn(s.Run, in) {
-		p.pool.Put(in)
+		pool.Put(in)
 		s.miss(p)
 		return
 	}

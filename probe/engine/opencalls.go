@@ -26,7 +26,7 @@ func (tg *Target) OpenCalls() []results.OpenCall {
 			}
 			if v, ok := entryTime(p.Program, entry); ok {
 				c.Entry = v
-				if p.timeSlots != nil {
+				if p.timeSlots() != nil {
 					c.Entry = now(v)
 				}
 			}

@@ -322,7 +322,9 @@ func (tg *Target) stepBack(t *tracee.Thread, st stage, regs *unix.PtraceRegs) {
 	}
 	for _, x := range p.Probes() {
 		x.Why = "its instruction has faulted: only a breakpoint can tell a repaired fault from another hit"
-		x.BreakpointOnly = x.Why
+		rare := x.Rarely()
+		rare.BreakpointOnly = x.Why
+		x.SetRare(rare)
 	}
 	if site := tg.Sites[symbols.Addr(regs.Rip)]; site != nil {
 		tg.thread(t).fault(site, regs, true)

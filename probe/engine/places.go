@@ -54,12 +54,11 @@ func (p *Placed) shown() spotName {
 
 // funcName is the readable name of the function, kept like the place's. Any goroutine may call it.
 func (p *Placed) funcName() string {
-	if name := p.fn.Load(); name != nil {
-		return *name
+	if k := p.known.Load(); k != nil && k.fn != "" {
+		return k.fn
 	}
 	name := p.Where.FuncName()
-	p.fn.Store(&name)
-	return name
+	return p.learnt(func(k *known) { k.fn = name }).fn
 }
 
 // returnsFrom is the readable name of a return probe's function; "" for other probes.

@@ -78,8 +78,8 @@ func (tg *Target) freePools(ctx context.Context) {
 			used = append(used, st.Way().At())
 		}
 		for _, w := range st.Wants() {
-			if w.P.Landing != nil { // it looks into a table
-				used = append(used, PlacedOf(w).lands.calls.Addr)
+			if w.P.Rarely().Landing != nil { // it looks into a table
+				used = append(used, PlacedOf(w).lands().calls.Addr)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import "kprobe/probe/tracee"
 // due lists the probes of a site whose post handlers must be called for the hit that was just taken.
 func (s *Engine) due(st *Site) (list []*Placed) {
 	for _, p := range st.probes {
-		if p.user != nil && p.user.Post != nil && s.takes(p) {
+		if p.user() != nil && p.user().Post != nil && s.takes(p) {
 			list = append(list, p)
 		}
 	}
@@ -41,7 +41,7 @@ func (s *Engine) postHandlers(tg *Target, th *thread, due []*Placed) {
 		if r == nil {
 			return // gone
 		}
-		if !s.callHandler(p, "PostHandler", r, func() { p.user.Post(r) }) {
+		if !s.callHandler(p, "PostHandler", r, func() { p.user().Post(r) }) {
 			continue
 		}
 		s.apply(r)

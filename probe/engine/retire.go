@@ -183,7 +183,7 @@ func (tg *Target) retire(x *exchanged) {
 	}
 	// In reverse order of definition: Event.part searches its probes from the end.
 	for _, p := range slices.SortedFunc(maps.Keys(x.drop), func(a, b *Placed) int { return cmp.Compare(b.seq, a.seq) }) {
-		for _, w := range p.wants {
+		for w := range p.wants {
 			if st := tg.Sites[w.Site.Addr]; st != nil {
 				st.probes, st.returns, st.exits = remove(st.probes, p), remove(st.returns, p), remove(st.exits, p)
 			}

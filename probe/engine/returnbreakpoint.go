@@ -89,40 +89,41 @@ func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
 // slot holds the return trampoline of another instance of the same call. plain says that the slot
 // holds ra itself.
 func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared, plain bool) *Instance {
-	in := p.pool.Get()
+	pool := p.instances()
+	in := pool.Get()
 	if in == nil {
-		tg.reclaim(th, p.pool)
-		if in = p.pool.Get(); in == nil {
+		tg.reclaim(th, pool)
+		if in = pool.Get(); in == nil {
 			s.miss(p)
 			return nil
 		}
 	}
-	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop, th.t.TID(), tg.Proc.PID()
+	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
 	in.Slot, in.Return, in.Time = slot, ra, s.now
 	var ok bool
 	if in.Key, ok = p.callKey(tg, &s.regs, slot); !ok {
-		p.pool.Put(in)
+		pool.Put(in)
 		s.miss(p)
 		return nil
 	}
-	if p.user.handles() && s.entryHandler(p, in) {
-		p.pool.Put(in)
+	if p.user().handles() && s.entryHandler(p, in) {
+		pool.Put(in)
 		return nil
 	}
 	if p.never {
-		p.pool.Put(in)
+		pool.Put(in)
 		return nil // the function never returns: a return with this stack pointer is another call's
 	}
 	in.Inside = plain && !p.GoABI && tg.watches(ctx, p)
 	if !p.GoABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
-		p.pool.Put(in)
+		pool.Put(in)
 		s.miss(p)
 		return nil
 	}
 	// The entry's time is taken here, not at the stop, so that the tracer's work doesn't count as
 	// time of the call.
 	s.ctx.Time = s.clock.Now()
-	if p.timeSlots != nil {
+	if p.timeSlots() != nil {
 		s.ctx.Time = s.counter.TSC()
 	}
 	in.Entry = p.Program.EvalEntry(&s.ctx, in.Entry[:0])
@@ -197,7 +198,7 @@ func (s *Engine) returned(tg *Target, in *Instance) bool {
 // instances.
 func (s *Engine) finish(tg *Target) {
 	for _, in := range s.done {
-		if in.Probe.user.handles() {
+		if in.Probe.user().handles() {
 			s.returnHandler(in)
 		} else {
 			s.record(in.Probe, in.Entry, in.Return)
@@ -261,7 +262,7 @@ func (p *Placed) callKey(tg *Target, regs *fetch.Regs, slot symbols.Addr) (k cal
 	if p.GoABI {
 		return goKey(tg.Proc, regs)
 	}
-	return callKey{PID: tg.Proc.PID(), SP: uint64(slot) + 8 + p.pop}, true
+	return callKey{PID: tg.Proc.PID(), SP: uint64(slot) + 8 + p.pop()}, true
 }
 
 // goKey is the key of the current call of a thread that runs Go code. It consists of the goroutine,

@@ -94,7 +94,7 @@ func (tg *Target) waysOut(p *Placed) (list []own, err error) {
 	case why != "" && why != exits.AsksCaller && why != exits.ReturnsTwice:
 		return nil, errors.New(why)
 	}
-	ways, err := tg.exitFinder().Outwards(*p.Where, p.pop)
+	ways, err := tg.exitFinder().Outwards(*p.Where, p.pop())
 	for _, x := range ways {
 		list = append(list, own{Place: *x.Place, leaves: p, outwards: x.Jumps, conditional: x.Conditional})
 	}
@@ -130,7 +130,7 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 	}
 	// Handlers and hits see the thread as if it had returned. The return instruction runs after
 	// that, unless a handler has changed where the thread continues.
-	back := sp + 8 + st.leaves[0].pop
+	back := sp + 8 + st.leaves[0].pop()
 	live.Rsp, live.Rip = back, uint64(to)
 	s.regs.GPR[fetch.SP], s.regs.IP = back, uint64(ra)
 	kept := s.done[:0]
@@ -182,7 +182,7 @@ func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	}
 	gone := map[*Placed]bool{}
 	for p := range tg.affected(c).stay {
-		if p.watch == watched && !p.user.handles() {
+		if p.watch == watched && !p.user().handles() {
 			gone[p] = true
 		}
 	}
@@ -193,7 +193,7 @@ func (tg *Target) unwatch(ctx context.Context, c *changeset) {
 	defer func() { tg.unwatching = false }()
 	for p := range gone {
 		p.watch = unwatchable // until the breakpoints are removed
-		for in := range p.pool.Active() {
+		for in := range p.instances().Active() {
 			if !in.Inside {
 				continue
 			}

@@ -182,7 +182,7 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st stage, w planner.Request
 		}
 	default:
 		s.regs.IP = uint64(w.P.Where.Addr)
-		if w.P.Landing != nil {
+		if w.P.Rarely().Landing != nil {
 			s.land(tg, PlacedOf(w))
 			return
 		}

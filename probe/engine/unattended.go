@@ -102,7 +102,7 @@ func (tg *Target) keepsTracer() (why string, later bool) {
 	}
 	any := false
 	for p := range tg.Placed {
-		if p.Birth != nil {
+		if p.Rarely().Birth != nil {
 			continue
 		}
 		any = true
@@ -240,7 +240,7 @@ func (tg *Target) forgetBirths(ctx context.Context) {
 	}
 	drop := map[*Placed]bool{}
 	for p := range tg.Placed {
-		if p.Birth != nil {
+		if p.Rarely().Birth != nil {
 			drop[p] = true
 		}
 	}

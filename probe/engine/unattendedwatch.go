@@ -204,14 +204,19 @@ func (tg *Target) seeFilters(ctx context.Context) {
 func (tg *Target) textThere() bool {
 	seen := map[*symbols.Module]bool{}
 	for p := range tg.Placed {
-		if m := p.Where.Module; m == nil || seen[m] || len(p.wants) == 0 {
+		m := p.Where.Module
+		if m == nil || seen[m] {
 			continue
 		}
-		q := tg.Patches.Covering(p.wants[0].Site.Addr, 1)
+		var q *Patch
+		for w := range p.wants {
+			q = tg.Patches.Covering(w.Site.Addr, 1)
+			break
+		}
 		if q == nil || !q.Armed {
 			continue
 		}
-		seen[p.Where.Module] = true
+		seen[m] = true
 		if !tg.hasJump(q) {
 			return false
 		}

@@ -62,7 +62,7 @@ func (tg *Target) likeliest(hits uint8) uint8 {
 		if p == nil || hits&(1<<i) == 0 {
 			continue
 		}
-		w := p.data
+		w := p.data()
 		if did := debugreg.Find(f, w.access(&tg.Engine.regs)); did.Sure && (w.reads || did.Writes) {
 			sure |= 1 << i
 		}
@@ -125,7 +125,7 @@ func (tg *Target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 
 // hitWatch takes a hit of a watchpoint. The session's context is filled; own is as for programRegs.
 func (s *Engine) hitWatch(tg *Target, p *Placed, own symbols.Addr) {
-	w := p.data
+	w := p.data()
 	behind := symbols.Addr(s.regs.IP)
 	f := tg.instructions(behind)
 	did := debugreg.Find(f, w.access(&s.regs))
@@ -179,7 +179,7 @@ func (x watchState) switched() bool { return x.p.feed.disabled(x.p) != x.off }
 func (s *Engine) listWatched(c *changeset) {
 	var list []watchState
 	note := func(p *Placed) {
-		if p.data != nil && (c == nil || !c.drop[p]) {
+		if p.data() != nil && (c == nil || !c.drop[p]) {
 			list = append(list, watchState{p, p.feed.disabled(p)})
 		}
 	}
@@ -235,7 +235,7 @@ func (tg *Target) syncWatches(ctx context.Context) {
 // watchesGone adds the watchpoints whose library was unloaded to gone, and frees their debug registers.
 func (tg *Target) watchesGone(gone map[*Placed]bool) {
 	for p := range tg.apart {
-		if m := p.Where.Module; p.data != nil && m != nil && !slices.Contains(tg.Space.Modules(), m) {
+		if m := p.Where.Module; p.data() != nil && m != nil && !slices.Contains(tg.Space.Modules(), m) {
 			gone[p] = true
 		}
 	}

@@ -64,14 +64,14 @@ func (tg *Target) resolveWatch(d *fetch.Def, ev *Event) ([]planner.Request, erro
 	}
 	w := &watchpoint{at: m.Site.Addr, length: m.Length, reads: m.Reads, only: m.Only}
 	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: &m.Site, Course: planner.Course{Tactic: plan.DebugRegister}})
-	p.data = w
+	p.rarer().data = w
 	return []planner.Request{{Place: &assess.Place{Site: m.Site}, P: &p.Probe, Kind: planner.Watch}}, nil
 }
 
 // watchers lists the watchpoints that need a debug register, in the order in which they were added.
 func (tg *Target) watchers(fresh []*Placed, drop map[*Placed]bool) (list []*Placed) {
 	for _, p := range slices.Concat(slices.Collect(maps.Keys(tg.apart)), fresh) {
-		if p.data != nil && !drop[p] && p.data.at != symbols.Addr(symbols.NoData) && !p.feed.disabled(p) && !slices.Contains(list, p) {
+		if p.data() != nil && !drop[p] && p.data().at != symbols.Addr(symbols.NoData) && !p.feed.disabled(p) && !slices.Contains(list, p) {
 			list = append(list, p)
 		}
 	}
@@ -157,7 +157,7 @@ func (tg *Target) setWatches(ctx context.Context, next [debugreg.MaxRegisters]*P
 		}
 		for i, p := range next {
 			if p != nil && p != was[i] {
-				p.data.last, p.data.known = tg.readWatched(p.data)
+				p.data().last, p.data().known = tg.readWatched(p.data())
 			}
 		}
 		tg.Registers.Slots = next
@@ -182,7 +182,7 @@ func registersFor(slots [debugreg.MaxRegisters]*Placed) *tracee.WatchSet {
 	out := &tracee.WatchSet{}
 	for i, p := range slots {
 		if p != nil {
-			out[i] = tracee.Watchpoint{Addr: p.data.at, Len: p.data.length, Reads: p.data.reads}
+			out[i] = tracee.Watchpoint{Addr: p.data().at, Len: p.data().length, Reads: p.data().reads}
 		}
 	}
 	if *out == (tracee.WatchSet{}) {

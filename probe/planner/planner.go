@@ -204,7 +204,7 @@ func (o *planner) judge(ws []Request) (returns []*Probe, busy map[symbols.Addr]b
 		}
 		if w.Kind == Return && o.followReturn(w) == "" {
 			returns = append(returns, w.P)
-		} else if w.Kind != Entry && (w.Kind != LoneExit || w.Conditional) || w.Kind == Entry && w.P.Handlers != "" {
+		} else if w.Kind != Entry && (w.Kind != LoneExit || w.Conditional) || w.Kind == Entry && w.P.Rarely().Handlers != "" {
 			busy[w.Site.Addr] = true
 		}
 	}

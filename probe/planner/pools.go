@@ -34,9 +34,9 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	most := o.mostInstances(ps, common)
 	instances := func(p *Probe) int {
 		if p.Limited {
-			return p.Most
+			return int(p.Most)
 		}
-		return min(p.Most, most)
+		return min(int(p.Most), most)
 	}
 	factor := sync.OnceValue(func() uint32 { return detour.Spread(o.ground.Params.Stacks) })
 	calls := func(p *Probe, x *ExitWay) error {
@@ -80,7 +80,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	if len(common) > 0 {
 		entry, count := 0, 0
 		for p := range common {
-			entry, count = max(entry, p.Program.EntrySize()), count+p.Most
+			entry, count = max(entry, p.Program.EntrySize()), count+int(p.Most)
 		}
 		count = detour.CommonRows(count)
 		k, err := detour.NewCommonCalls(0, entry, count)

@@ -13,21 +13,44 @@ import (
 // its detours do. Both are determined before a change is planned, and stay the same meanwhile:
 // the planner asks neither session nor process, and changes no probe.
 
-// Probe is what a plan knows of a probe. Plans tell probes apart by their pointers.
+// Probe is what a plan knows of a probe. Plans tell probes apart by their pointers. There may be a hundred
+// thousand of them.
 type Probe struct {
 	Id      uint32 // its number in the memory file
-	GoABI   bool   // its calls are identified by goroutine, and its exits are requests
-	Most    int    // how many of its calls are followed at the same time
+	Most    int32  // how many of its calls are followed at the same time
 	Program *fetch.Program
 	Where   *symbols.Site // the site that was asked for; nearly always that of its own request
 	Owner   any           // the engine's probe; the planner doesn't use it
+	Rare    *RareProbe    // nil: all of it is zero
+	GoABI   bool          // its calls are identified by goroutine, and its exits are requests
+	Facts
+	Course // how it is armed now
+}
+
+// RareProbe is what few probes have.
+type RareProbe struct {
 	// Handlers is the reason why its registered handlers need a breakpoint. BreakpointOnly is a
 	// reason why any plan must make it a breakpoint. "": there is none.
 	Handlers, BreakpointOnly string
 	Birth                    *detour.Birth   // set for a probe of kprobe's own that only watches births
 	Landing                  *detour.Landing // set for a probe of kprobe's own that sees calls where they return to
-	Facts
-	Course // how it is armed now
+	Besides                                  // what else its detours do
+}
+
+// Rarely is what few probes have, for reading.
+func (p *Probe) Rarely() RareProbe {
+	if p.Rare == nil {
+		return RareProbe{}
+	}
+	return *p.Rare
+}
+
+// SetRare sets what few probes have.
+func (p *Probe) SetRare(x RareProbe) {
+	if p.Rare = nil; x != (RareProbe{}) {
+		p.Rare = new(RareProbe)
+		*p.Rare = x
+	}
 }
 
 // Facts say how the session takes a probe's hits.
@@ -37,8 +60,6 @@ type Facts struct {
 	Anywhere bool // any return to which its function's calls may come may count as the return of one
 	Onward   bool // breakpoints may follow a call from a jump through a register or memory on
 	Limited  bool // the number of calls to follow was given
-	// Besides is what else its detours do; nil: nothing.
-	Besides *Besides
 }
 
 // Besides is what only few detours do.

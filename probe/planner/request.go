@@ -98,8 +98,8 @@ func (w *Request) Within(at symbols.Site) bool {
 // TrapsByKind is the reason why a request must be a breakpoint because of its kind; "" if it may be a jump.
 func (w *Request) TrapsByKind() string {
 	switch {
-	case w.Kind == Entry && w.P.Handlers != "":
-		return w.P.Handlers
+	case w.Kind == Entry && w.P.Rarely().Handlers != "":
+		return w.P.Rarely().Handlers
 	case w.Kind == LoneExit && w.Conditional:
 		return "whether it leaves the function depends on flags"
 	case w.Kind != Entry && w.Kind != Return && w.Kind != LoneExit:
@@ -111,8 +111,8 @@ func (w *Request) TrapsByKind() string {
 // TrapsByPlace is the reason why a request must be a breakpoint because of its place or of what it records
 // there; "" if it may be a jump.
 func (w *Request) TrapsByPlace() string {
-	if w.P.BreakpointOnly != "" {
-		return w.P.BreakpointOnly
+	if w.P.Rarely().BreakpointOnly != "" {
+		return w.P.Rarely().BreakpointOnly
 	}
 	if why := assess.NeverJump(w.Site); why != "" {
 		return why

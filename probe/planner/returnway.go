@@ -83,8 +83,8 @@ func (o *planner) chooseReturn(w Request) (byExits *ExitWay, byTrampolines bool,
 func (o *planner) followReturn(w Request) string {
 	c := o.course(w.P)
 	switch {
-	case w.P.Handlers != "":
-		return w.P.Handlers
+	case w.P.Rarely().Handlers != "":
+		return w.P.Rarely().Handlers
 	case c.ByExits != nil:
 		return ""
 	case !c.Analysed:

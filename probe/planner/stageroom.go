@@ -90,7 +90,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	by := o.course(w.P).ByExits
 	common, anywhere := by != nil && by.Calls.Common, true
 	for _, x := range part {
-		if !x.P.Counts || x.P.Birth != nil || x.P.Landing != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
+		if !x.P.Counts || x.P.Rarely().Birth != nil || x.P.Rarely().Landing != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
 			return s, false
 		}
 		by := o.course(x.P).ByExits

@@ -221,10 +221,10 @@ func (o *planner) probesOf(ws []Request) []detour.Probe {
 		by := o.course(w.P).ByExits
 		p := detour.Probe{
 			ID: w.P.Id, Program: w.P.Program, CountOnly: w.P.Silent, IP: uint64(w.P.Where.Addr),
-			Anywhere: by != nil && by.Anywhere, Birth: w.P.Birth, Landing: w.P.Landing,
+			Anywhere: by != nil && by.Anywhere,
 		}
-		if x := w.P.Besides; x != nil {
-			p.Inject, p.Control, p.Bins = x.Inject, x.Control, x.Bins
+		if x := w.P.Rare; x != nil {
+			p.Birth, p.Landing, p.Inject, p.Control, p.Bins = x.Birth, x.Landing, x.Inject, x.Control, x.Bins
 		}
 		out = append(out, p)
 	}
@@ -270,7 +270,7 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 	var noted map[uint64]bool // by table
 	for _, w := range ws {
 		switch {
-		case w.P.Landing != nil:
+		case w.P.Rarely().Landing != nil:
 			landings = append(landings, []Request{w})
 		case w.Kind == Entry:
 			entries = append(entries, w)
