@@ -53,7 +53,7 @@ func (t *Feed) free(p *Placed, used bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.removed = true
-	t.File.Store32(t.File.Layout.Probe(p.Id), 0)
+	t.identify(p.Id, 0)
 	t.File.Mem[t.File.Layout.Kind(p.Id)] = 0
 	t.takeRow(p)
 	if used {
@@ -81,13 +81,13 @@ func (t *Feed) leave(p *Placed, gone bool) {
 		p.wasOff = t.disabled(p)
 		t.File.Mem[t.File.Layout.Kind(p.Id)] = 0 // so that no trigger switches it on again
 		t.setFlags(p, 0, ring.FlagEnabled)
-		t.File.Store32(t.File.Layout.Probe(p.Id), 0)
+		t.identify(p.Id, 0)
 	} else {
 		if !p.wasOff && !t.ended.Load() {
 			t.setFlags(p, ring.FlagEnabled, 0)
 		}
 		t.File.Mem[t.File.Layout.Kind(p.Id)] = t.engine.Triggers.Kind(p.Ev.Group + "/" + p.Ev.Name)
-		t.File.Store32(t.File.Layout.Probe(p.Id), p.Id)
+		t.identify(p.Id, p.Id)
 	}
 	t.changed()
 }
@@ -165,6 +165,7 @@ func (t *Feed) setFlags(p *Placed, set, clear uint32) {
 func (t *Feed) setTactic(p *Placed, tactic plan.Tactic) {
 	at := t.File.Layout.Probe(p.Id) + ring.TacticOff
 	binary.LittleEndian.PutUint16(t.File.Mem[at:], uint16(tactic))
+	t.descriptors.Touched(at, 2)
 }
 
 // DisableAll switches all probes off.
@@ -267,12 +268,20 @@ func (t *Feed) number(p *Placed) (uint32, error) {
 	return uint32(len(t.Ids)), nil
 }
 
+// identify stores the number in the descriptor of probe id: its own, or 0, with which there is no such probe.
+func (t *Feed) identify(id, number uint32) {
+	at := t.File.Layout.Probe(id)
+	t.File.Store32(at, number)
+	t.descriptors.Touched(at, 4)
+}
+
 // describe writes a descriptor. Its number is written last, and makes it valid. The lock is held.
 func (t *Feed) describe(d ring.Probe, flags uint32) {
-	b := d.Encode()
+	d.EncodeTo(t.descriptor[:])
 	at := t.File.Layout.Probe(d.ID)
 	t.File.Store32(t.File.Layout.Flag(d.ID), flags)
-	copy(t.File.Mem[at+4:], b[4:])
+	copy(t.File.Mem[at+4:], t.descriptor[4:])
 	t.File.Store32(at, d.ID)
+	t.descriptors.Touched(at, ring.ProbeSize)
 	t.changed()
 }

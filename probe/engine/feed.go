@@ -19,7 +19,7 @@ import (
 // their reader. Detours in the target write to them, and the tracer's thread does for hits of
 // breakpoints.
 //
-// The producer and the numbers belong to the tracer's thread.
+// The producer, the numbers and the descriptors belong to the tracer's thread.
 type Feed struct {
 	*feed.Reader
 	engine   *Engine
@@ -27,10 +27,13 @@ type Feed struct {
 	Space    *symbols.Space
 	File     *memory.File
 	producer *ring.Producer
-	counters *ring.Counters
+	counters *memory.Counters
 	box      *ring.Mailbox // the mailbox in the target's memory; used by the goroutine of serve only
 	own      *mailbox.Own  // the mailbox in kprobe's memory; used by that goroutine only
 	posted   chan struct{} // receives a value when a request is in one of them
+
+	descriptors *memory.Seldom
+	descriptor  [ring.ProbeSize]byte // the one that is being written
 
 	mu       sync.RWMutex // guards the fields up to waiting
 	Ids      []*Placed    // the probe with number n is at n-1; nil: the number is free
@@ -50,12 +53,12 @@ type Feed struct {
 }
 
 func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, error) {
-	t := &Feed{engine: s, Pid: pid, Space: space, File: m, posted: make(chan struct{}, 1)}
+	t := &Feed{engine: s, Pid: pid, Space: space, File: m, posted: make(chan struct{}, 1), descriptors: m.Seldom(m.Layout.Probes, 1)}
 	var err error
 	if t.producer, err = ring.NewProducer(m.Mem, m.Layout); err != nil {
 		return nil, err
 	}
-	if t.counters, err = ring.NewCounters(m.Mem, m.Layout); err != nil {
+	if t.counters, err = m.Counters(); err != nil {
 		return nil, err
 	}
 	if t.Reader, err = feed.NewReader(feed.Source{

@@ -76,13 +76,15 @@ func (tg *Target) writeGroups() {
 		n := groups.find(first(q))
 		for x := q; x != nil; x = x.island {
 			for _, entry := range x.entries {
-				f.Store32(f.Layout.Site(entry)+ring.SiteGroupOff, n)
+				tg.Area.Journal.Group(entry, n)
 			}
 		}
 	}
 	for _, p := range t.Ids {
 		if p != nil && !p.removed {
-			f.Store32(f.Layout.Probe(p.Id)+ring.GroupOff, groups.find(of(p)))
+			at := f.Layout.Probe(p.Id) + ring.GroupOff
+			f.Store32(at, groups.find(of(p)))
+			t.descriptors.Touched(at, 4)
 		}
 	}
 }

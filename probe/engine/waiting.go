@@ -39,7 +39,7 @@ func (t *Feed) wait(list []*Definition) error {
 			continue
 		}
 		x.Ev.waits(t, id, false)
-		t.File.Store32(t.File.Layout.Probe(id), 0)
+		t.identify(id, 0)
 		t.Ids[id-1] = nil
 		t.Spare = append(t.Spare, id)
 		delete(t.waiting, x)

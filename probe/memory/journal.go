@@ -30,6 +30,8 @@ type Journal struct {
 	maps int
 	// mapsFree are entries of maps that can be used anew.
 	mapsFree []int
+	sites    *Seldom
+	entry    [ring.SiteSize]byte // the one that is being made
 }
 
 // Words that the session keeps in the header's page behind ring's directory.
@@ -55,10 +57,14 @@ const (
 const PoolsHead = 64
 
 // NewJournal is the journal of a session, in its memory file.
-func NewJournal(file *File) *Journal { return &Journal{file: file} }
+func NewJournal(file *File) *Journal {
+	return &Journal{file: file, sites: file.Seldom(file.Layout.Sites, 1)}
+}
 
 // OpenJournal is that of another kprobe.
-func OpenJournal(file *File, h *ring.Header) *Journal { return &Journal{file: file, head: *h} }
+func OpenJournal(file *File, h *ring.Header) *Journal {
+	return &Journal{file: file, head: *h, sites: file.Seldom(file.Layout.Sites, 1)}
+}
 
 // Pending is how many changes of the text it holds.
 func (j *Journal) Pending() int { return j.next - len(j.free) }
@@ -140,8 +146,7 @@ func (j *Journal) Change(w plan.Write, before []byte, detour uint64, tactic uint
 }
 
 func (j *Journal) site(s *ring.Site) (int, error) {
-	b, err := s.Encode()
-	if err != nil {
+	if err := s.EncodeTo(j.entry[:]); err != nil {
 		return -1, err
 	}
 	n := j.next
@@ -153,7 +158,8 @@ func (j *Journal) site(s *ring.Site) (int, error) {
 	} else {
 		j.next++
 	}
-	j.put(j.file.Layout.Site(n), b)
+	j.put(j.file.Layout.Site(n), j.entry[:])
+	j.touched(n)
 	j.counts()
 	return n, nil
 }
@@ -173,5 +179,14 @@ func (j *Journal) Remove(n int) {
 		return
 	}
 	j.file.Store64(j.file.Layout.Site(n), 0)
+	j.touched(n)
 	j.free = append(j.free, n)
 }
+
+// Group stores the group of a change (ring.Site).
+func (j *Journal) Group(n int, group uint32) {
+	j.file.Store32(j.file.Layout.Site(n)+ring.SiteGroupOff, group)
+	j.touched(n)
+}
+
+func (j *Journal) touched(n int) { j.sites.Touched(j.file.Layout.Site(n), ring.SiteSize) }

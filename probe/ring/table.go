@@ -38,6 +38,13 @@ type Probe struct {
 // Encode gives the descriptor's bytes.
 func (p *Probe) Encode() []byte {
 	b := make([]byte, ProbeSize)
+	p.EncodeTo(b)
+	return b
+}
+
+// EncodeTo is Encode into b, of ProbeSize bytes.
+func (p *Probe) EncodeTo(b []byte) {
+	clear(b[:ProbeSize])
 	le := binary.LittleEndian
 	le.PutUint32(b, p.ID)
 	le.PutUint16(b[TacticOff:], p.Tactic)
@@ -45,7 +52,6 @@ func (p *Probe) Encode() []byte {
 	le.PutUint64(b[8:], p.Addr)
 	le.PutUint32(b[GroupOff:], p.Group)
 	le.PutUint64(b[24:], p.Armed)
-	return b
 }
 
 // DecodeProbe takes a descriptor apart. A free slot gives ID 0.
@@ -104,10 +110,19 @@ type Site struct {
 
 // Encode gives the entry's bytes.
 func (s *Site) Encode() ([]byte, error) {
-	if len(s.Before) > SiteBytes || len(s.After) != len(s.Before) {
-		return nil, fmt.Errorf("%w: patch of %d bytes over %d", ErrParams, len(s.After), len(s.Before))
-	}
 	b := make([]byte, SiteSize)
+	if err := s.EncodeTo(b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// EncodeTo is Encode into b, of SiteSize bytes. On an error it leaves b as it is.
+func (s *Site) EncodeTo(b []byte) error {
+	if len(s.Before) > SiteBytes || len(s.After) != len(s.Before) {
+		return fmt.Errorf("%w: patch of %d bytes over %d", ErrParams, len(s.After), len(s.Before))
+	}
+	clear(b[:SiteSize])
 	le := binary.LittleEndian
 	le.PutUint64(b, s.Addr)
 	le.PutUint16(b[12:], s.Tactic)
@@ -119,7 +134,7 @@ func (s *Site) Encode() ([]byte, error) {
 	le.PutUint64(b[96:], s.Lo)
 	le.PutUint64(b[104:], s.Hi)
 	le.PutUint32(b[SiteGroupOff:], s.Group)
-	return b, nil
+	return nil
 }
 
 // MostOwned bounds the bytes between Lo and Hi of a Site.
