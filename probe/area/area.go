@@ -107,7 +107,7 @@ func New(ctx context.Context, p *tracee.Process, params ring.Params, keep string
 		return a, err
 	}
 	a.tableAt = layout.Fallback.Off
-	if a.Table, err = detour.NewTable(fileAt{a.File, a.tableAt}, uint64(a.File.Addr(a.tableAt)), int(layout.Fallback.Size)); err != nil {
+	if a.Table, err = newTable(a.File, layout.Fallback); err != nil {
 		return a, err
 	}
 	if err = a.layFallback(ctx); err != nil {
@@ -134,11 +134,16 @@ func closed(ctx context.Context, p *tracee.Process, create func() (*memory.File,
 	return m, err
 }
 
-// fileAt is a place in the memory file, in the form that the fallback handler's data and table
-// need.
+// newTable makes the fallback handler's table in a part of the memory file.
+func newTable(m *memory.File, part ring.Section) (*detour.Table, error) {
+	return detour.NewTable(fileAt{m, part.Off, m.Seldom(part, 1)}, uint64(m.Addr(part.Off)), int(part.Size))
+}
+
+// fileAt is a place in the memory file, in the form that the fallback handler's table needs.
 type fileAt struct {
-	m   *memory.File
-	off int64
+	m      *memory.File
+	off    int64
+	seldom *memory.Seldom // the part that it is in
 }
 
 // Put implements detour.Putter.
@@ -146,9 +151,10 @@ func (f fileAt) Put(off int, b []byte) {
 	at := f.off + int64(off)
 	if len(b) == 8 && at&7 == 0 {
 		f.m.Store64(at, binary.LittleEndian.Uint64(b))
-		return
+	} else {
+		copy(f.m.Mem[at:], b)
 	}
-	copy(f.m.Mem[at:], b)
+	f.seldom.Touched(at, len(b))
 }
 
 // mapScratch maps the memory that injected system calls run from.

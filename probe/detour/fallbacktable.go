@@ -61,6 +61,8 @@ const (
 	minTableBits, maxTableBits = 4, 24
 	// firstTableBits is the size of a table's first half, a page, if there is room.
 	firstTableBits = 8
+	// clearedAtOnce is how many bytes of a half are cleared at once.
+	clearedAtOnce = 64 << 10
 )
 
 // faultKey distinguishes the keys of faults from those of int3s, because a probed instruction
@@ -97,6 +99,9 @@ type Table struct {
 	sites []tableSite
 	live  int // sites whose value isn't 0
 	word  [8]byte
+
+	together bool        // Together is running
+	fresh    []tableSite // what it has yet to enter
 }
 
 // tableSite is a slot that has a key.
@@ -111,33 +116,43 @@ func NewTable(w Putter, base uint64, room int) (*Table, error) {
 		return nil, fmt.Errorf("table of %d bytes: %w", room, ErrTable)
 	}
 	t.half = 1
-	t.other(min(firstTableBits, t.most))
+	t.other(min(firstTableBits, t.most), 0)
 	return t, nil
 }
 
 // Len is the number of sites, including retired ones.
 func (t *Table) Len() int { return t.live }
 
+// full is how many sites there may be at most.
+func (t *Table) full() int { return 1 << t.most / 16 * 11 }
+
 // Spare reports whether more than half of the room is free. If not, optional entries should be
 // left out.
-func (t *Table) Spare() bool { return t.live < 1<<t.most/16*5 }
+func (t *Table) Spare() bool { return t.live+len(t.fresh) < 1<<t.most/16*5 }
 
 // Insert makes traps at site continue at to, or changes where they do. It may reuse the slot of
 // a retired or removed site if there are no others. If every slot is needed it returns
 // ErrTableFull, and the table is unchanged. It must be called before the breakpoint is written.
 func (t *Table) Insert(site, to uint64) error {
-	if site == 0 || to == 0 {
+	switch {
+	case site == 0 || to == 0:
 		return fmt.Errorf("site %#x to %#x: %w", site, to, ErrTable)
+	case t.together:
+		return t.later(site, to)
 	}
+	return t.insert(site, to)
+}
+
+func (t *Table) insert(site, to uint64) error {
 	if i, ok := t.find(site); ok {
 		t.set(i, to)
 		return nil
 	}
 	if len(t.sites) >= len(t.slots)/4*3 {
-		if t.live >= 1<<t.most/16*11 {
+		if t.live >= t.full() {
 			return ErrTableFull
 		}
-		t.other(tableBits(t.live+1, t.most))
+		t.other(tableBits(t.live+1, t.most), t.live+1)
 	}
 	t.put(site, to)
 	return nil
@@ -149,18 +164,18 @@ func (t *Table) Reserve(n int) {
 	if need := len(t.sites) + n; need > len(t.slots)/4*3 {
 		const full = 5 // eighths of the slots that are to have keys at most
 		if b := min(bits.Len(uint(8*(t.live+n)/full)), t.most); b > t.bits {
-			t.other(b)
+			t.other(b, t.live+n)
 		}
 	}
 }
 
-// other fills the other half, of 1<<bits slots, and puts it into use.
-func (t *Table) other(bits int) {
+// other fills the other half, of 1<<bits slots, and puts it into use. It will have so many sites.
+func (t *Table) other(bits, sites int) {
 	before := t.sites
 	t.half, t.bits, t.live = 1-t.half, bits, 0
-	t.slots, t.sites = make([]uint32, 1<<bits), nil
+	t.slots, t.sites = make([]uint32, 1<<bits), make([]tableSite, 0, sites)
 	if used := t.cleared[t.half]; used != 0 {
-		t.w.Put(t.offset(0), make([]byte, halfSize(used)))
+		t.clear(halfSize(used))
 	}
 	t.cleared[t.half] = max(t.cleared[t.half], bits)
 	t.put64(t.offset(tableShift), uint64(64-bits))
@@ -171,6 +186,14 @@ func (t *Table) other(bits int) {
 		}
 	}
 	t.put64(tableForce, t.base+uint64(t.offset(0)))
+}
+
+// clear writes zeros over the first bytes of the half in use.
+func (t *Table) clear(size int) {
+	zeros := make([]byte, min(size, clearedAtOnce))
+	for off := 0; off < size; off += len(zeros) {
+		t.w.Put(t.offset(off), zeros[:min(len(zeros), size-off)])
+	}
 }
 
 // put allocates a slot for a site that has none.

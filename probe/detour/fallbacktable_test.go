@@ -236,3 +236,100 @@ func TestActionRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// pages counts how often a table's stores go on in another page.
+type pages struct {
+	m     memory
+	last  int
+	turns int
+}
+
+func (p *pages) Put(off int, b []byte) {
+	p.m.Put(off, b)
+	if page := off / 4096; page != p.last {
+		p.last = page
+		p.turns++
+	}
+}
+
+// TestTableTogether: sites that are entered together are there afterwards, each with what was inserted last, beside
+// those that were there before; and the stores went through the pages a few times only.
+func TestTableTogether(t *testing.T) {
+	const before, sites = 1000, 3*togetherMost + 7
+	w := &pages{m: make(memory, TableSize(2*sites))}
+	tab, err := NewTable(w, tableAt, len(w.m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uint64]uint64{}
+	for i := range uint64(before) {
+		want[16*i+16] = i + 1
+		if err := tab.Insert(16*i+16, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.turns = 0
+	err = tab.Together(sites, func() error {
+		for i := range uint64(sites) {
+			want[16*i+16] = 2*i + 5
+			if err := tab.Insert(16*i+16, 2*i+5); err != nil {
+				return err
+			}
+			if i%7 == 0 {
+				want[16*i+16] = 3*i + 9
+				if err := tab.Insert(16*i+16, 3*i+9); err != nil {
+					return err
+				}
+			}
+		}
+		return tab.Insert(1<<40, 77)
+	})
+	want[1<<40] = 77
+	if err != nil || tab.Len() != len(want) {
+		t.Fatalf("%d sites are there, want %d: %v", tab.Len(), len(want), err)
+	}
+	if most := 10 * slotSize * len(tab.slots) / 4096; w.turns > most {
+		t.Errorf("its stores went to another page %d times, want at most %d", w.turns, most)
+	}
+	for site, to := range want {
+		if got := find(w.m, site); got != to {
+			t.Fatalf("%#x goes to %#x, want %#x", site, got, to)
+		}
+	}
+	if err := tab.Insert(1<<41, 1); err != nil || find(w.m, 1<<41) != 1 {
+		t.Errorf("one that comes alone: %v, it goes to %#x", err, find(w.m, 1<<41))
+	}
+}
+
+// TestTableTogetherFull enters more sites together than there is room for: those before the error are there. An error
+// of who enters them is passed on.
+func TestTableTogetherFull(t *testing.T) {
+	w, tab := newWatched(t, 100)
+	var last uint64
+	err := tab.Together(1, func() error {
+		for site := uint64(64); ; site += 64 {
+			if !tab.Spare() && last == 0 {
+				last = site - 64
+			}
+			if err := tab.Insert(site, site+1); err != nil {
+				return err
+			}
+		}
+	})
+	most := 3 << tab.most / 4
+	if !errors.Is(err, ErrTableFull) || tab.Len() != most {
+		t.Errorf("with %d sites, of at most %d: %v", tab.Len(), most, err)
+	}
+	for site := uint64(64); site <= uint64(most)*64; site += 64 {
+		if find(w.m, site) != site+1 {
+			t.Errorf("%#x goes to %#x", site, find(w.m, site))
+		}
+	}
+	if n := int(last / 64); n != 1<<tab.most/16*5 {
+		t.Errorf("half of the room was taken with %d sites", n)
+	}
+	odd := errors.New("odd")
+	if err := tab.Together(1, func() error { return odd }); err != odd {
+		t.Errorf("the error is %v", err)
+	}
+}

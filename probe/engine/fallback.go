@@ -22,41 +22,54 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	f := &tg.faults
 	f.noteIgnored(caughtSignals(tg.Proc.PID()))
 	sigs := map[syscall.Signal]bool{}
-	a.Table.Reserve(caught(list))
-	for _, p := range list {
-		for s := range p.allStages() {
-			if err := f.catchCopy(a.Table, s.Moved(), s.CopyAt()); err != nil {
+	err := a.Table.Together(caught(list), func() error {
+		for _, p := range list {
+			if err := f.catchPatch(a.Table, p, sigs); err != nil {
 				return err
 			}
-			if s.Detour == nil {
-				continue
-			}
-			f.detours = true
-			if s.Detour.NoRoom() != 0 {
-				if err := a.Table.Insert(s.Detour.NoRoom(), uint64(s.CopyAt())); err != nil {
-					return err
-				}
-			}
-			for _, at := range s.Detour.Faults() {
-				if err := a.Table.Insert(detour.FaultKey(at.At), at.To); err != nil {
-					return err
-				}
-			}
-			if len(s.Detour.Faults()) > 0 || s.Detour.SharedFaults {
-				sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
-			}
-			s.catchDetour(a.Table)
 		}
-		for g, to := range p.Guards() {
-			if err := a.Table.Insert(GuardKey(g), uint64(to)); err != nil {
-				return err
-			}
-			if g.Byte != breakpoint {
-				sigs[unix.SIGILL] = true
-			}
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return errors.Join(f.answer(ctx, a, nil, sigs), tg.catchFaults(ctx))
+}
+
+// catchPatch enters what a patch needs into the fallback handler's table, and adds the signals that the handler must have to sigs.
+func (f *faultSignals) catchPatch(table *detour.Table, p *Patch, sigs map[syscall.Signal]bool) error {
+	for s := range p.allStages() {
+		if err := f.catchCopy(table, s.Moved(), s.CopyAt()); err != nil {
+			return err
+		}
+		if s.Detour == nil {
+			continue
+		}
+		f.detours = true
+		if s.Detour.NoRoom() != 0 {
+			if err := table.Insert(s.Detour.NoRoom(), uint64(s.CopyAt())); err != nil {
+				return err
+			}
+		}
+		for _, at := range s.Detour.Faults() {
+			if err := table.Insert(detour.FaultKey(at.At), at.To); err != nil {
+				return err
+			}
+		}
+		if len(s.Detour.Faults()) > 0 || s.Detour.SharedFaults {
+			sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
+		}
+		s.catchDetour(table)
+	}
+	for g, to := range p.Guards() {
+		if err := table.Insert(GuardKey(g), uint64(to)); err != nil {
+			return err
+		}
+		if g.Byte != breakpoint {
+			sigs[unix.SIGILL] = true
+		}
+	}
+	return nil
 }
 
 // caught estimates how many entries the patches need in the fallback handler's table.
@@ -67,6 +80,9 @@ func caught(list []*Patch) (n int) {
 				continue
 			}
 			n += len(s.Detour.Faults()) + len(s.Detour.Asks())
+			if s.Detour.NoRoom() != 0 {
+				n++
+			}
 			for range s.Pushes() {
 				n++
 			}
