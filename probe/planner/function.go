@@ -118,26 +118,21 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 	if len(ws) == 0 {
 		return nil, nil, false
 	}
-	byAddr := map[uint64][]Request{}
-	var sites []plan.Site
-	for i, w := range ws {
-		a := uint64(w.Site.Addr)
-		if byAddr[a] == nil {
-			sites = append(sites, plan.Site{Addr: a})
-			byAddr[a] = ws[i : i+1 : i+1] // nearly all addresses have one
-			continue
-		}
-		byAddr[a] = append(byAddr[a], w)
-	}
+	byAddr := &o.bySite
+	sites := byAddr.fill(ws)
 	giveUp := func(a uint64, why string) {
-		for _, w := range byAddr[a] {
+		for _, w := range byAddr.take(a) {
 			o.course(w.P).Why = why
 			rest = append(rest, w)
 		}
-		delete(byAddr, a)
+	}
+	giveUpAll := func(why string) {
+		for _, s := range *byAddr {
+			giveUp(s.at, why)
+		}
 	}
 	for i := range sites {
-		room, err := o.room(sites[i].Addr, byAddr[sites[i].Addr])
+		room, err := o.room(sites[i].Addr, byAddr.at(sites[i].Addr))
 		if err != nil {
 			giveUp(sites[i].Addr, err.Error())
 			sites[i].Trap = true
@@ -146,9 +141,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		sites[i].Room = room
 	}
 	if err := o.prepared[f].err; err != nil {
-		for a := range byAddr {
-			giveUp(a, err.Error())
-		}
+		giveUpAll(err.Error())
 		return nil, rest, false
 	}
 	taken := o.taken(f, ws[0].Site.Module, planned)
@@ -160,13 +153,11 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		}
 	}
 	if err != nil {
-		for a := range byAddr {
-			giveUp(a, err.Error())
-		}
+		giveUpAll(err.Error())
 		return nil, rest, false
 	}
 	for _, p := range plans {
-		built, err := o.build(p, byAddr)
+		built, err := o.build(p, *byAddr)
 		if errors.Is(err, errRoom) {
 			short = true
 			release(o.space, []*plan.Patch{p})
@@ -186,19 +177,16 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		if err == nil && p.Tactic.Jump() {
 			patches = append(patches, built)
 			for _, a := range p.AllSites() {
-				for _, w := range byAddr[a] {
+				for _, w := range byAddr.take(a) {
 					if w.Kind != Exit || w.Alone || w.Notes {
 						c := o.course(w.P)
 						c.Tactic, c.Why = p.Tactic, p.Why
 					}
 				}
-				delete(byAddr, a)
 			}
 		}
 	}
-	for a := range byAddr {
-		giveUp(a, "no tactic was found for it")
-	}
+	giveUpAll("no tactic was found for it")
 	return patches, rest, short
 }
 

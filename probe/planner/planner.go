@@ -40,6 +40,7 @@ type planner struct {
 	texts    Texts
 	mover    insn.Relocator
 	near     []plan.Range // the bytes that taken has listed last
+	bySite   siteRequests // of the function that is planned
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the

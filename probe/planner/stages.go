@@ -24,7 +24,7 @@ import (
 type tailFunc = func(c *asm.Code) error
 
 // build builds the detours of a jump, for the address that the plan has chosen.
-func (o *planner) build(p *plan.Patch, byAddr map[uint64][]Request) (*Patch, error) {
+func (o *planner) build(p *plan.Patch, byAddr siteRequests) (*Patch, error) {
 	if !p.Bypasses() {
 		return o.buildLed(p, byAddr, nil, nil)
 	}
@@ -65,7 +65,7 @@ func (p *Patch) bypassed() map[uint64]uint64 {
 
 // buildLed is build for known places of detours to which branches in the copies lead. owner is the patch that
 // p makes room for as an island; nil: none.
-func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[uint64]uint64, owner *Patch) (*Patch, error) {
+func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]uint64, owner *Patch) (*Patch, error) {
 	if !p.Tactic.Jump() {
 		return &Patch{Plan: p.Pack(nil)}, nil
 	}
@@ -74,7 +74,7 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 		owner = out
 		n := 0
 		for _, a := range p.AllSites() {
-			n += len(byAddr[a])
+			n += len(byAddr.at(a))
 		}
 		out.Wants = make([]Request, 0, n)
 	}
@@ -98,11 +98,11 @@ func (o *planner) buildLed(p *plan.Patch, byAddr map[uint64][]Request, lead map[
 	for _, a := range p.Sites {
 		pos := max(a, p.At)
 		if last := &starts[len(starts)-1]; last.at == pos && last.sites == nil {
-			last.sites = byAddr[a]
+			last.sites = byAddr.at(a)
 		} else if last.at == pos {
-			last.sites = append(slices.Clip(last.sites), byAddr[a]...)
+			last.sites = append(slices.Clip(last.sites), byAddr.at(a)...)
 		} else {
-			starts = append(starts, start{pos, byAddr[a]})
+			starts = append(starts, start{pos, byAddr.at(a)})
 		}
 	}
 	for i := len(starts) - 1; i >= 0; i-- {
