@@ -14,9 +14,31 @@ import (
 // probe, or several whose jumps would overlap.
 type Patch struct {
 	Plan   plan.Packed
-	Wants  []Request // the requests that it serves, each once; an island's are its patch's
+	Wants  []Request // the requests that it serves, each once, which must not be changed; an island's are its patch's
 	Stages []Stage   // they don't move: there are pointers to them
 	Island *Patch    // the instructions that give way to it, armed before it; nil: none
+}
+
+// newPatch makes a patch with so many stages, of one piece of memory if there are few: there are hundreds of
+// thousands.
+func newPatch(stages int) *Patch {
+	switch stages {
+	case 1:
+		x := &struct {
+			Patch
+			stages [1]Stage
+		}{}
+		x.Stages = x.stages[:]
+		return &x.Patch
+	case 2:
+		x := &struct {
+			Patch
+			stages [2]Stage
+		}{}
+		x.Stages = x.stages[:]
+		return &x.Patch
+	}
+	return &Patch{Stages: make([]Stage, stages)}
 }
 
 // Stage is one piece of a patch's detour: the probes of one address, then the
@@ -35,7 +57,7 @@ type Stage struct {
 	Size           uint32 // of the code
 	copied         uint16 // size of the copies
 	displaced      uint8  // size of the displaced instructions; 0: it has no copies
-	goesOn, leaves bool   // a jump leads from the copies to the next stage; it serves an exit
+	goesOn, leaves bool   // the next stage follows on the copies; it serves an exit
 	// The detour serves patch.Wants[first:], as many as served says. buildLed refuses more than fit.
 	first, served uint16
 }
@@ -114,9 +136,9 @@ func (s *Stage) CopyAt() symbols.Addr { return s.Base + symbols.Addr(s.copyAt) }
 func (s *Stage) Copied() int { return int(s.copied) }
 
 // Onward is the program's address for a thread at the jump that leads from the copies to the
-// next stage; 0 if there is no such jump.
+// next stage; 0 if there is no such jump: a stage that serves no requests runs on into the next.
 func (s *Stage) Onward() symbols.Addr {
-	if !s.goesOn {
+	if !s.goesOn || s.served == 0 {
 		return 0
 	}
 	return s.At + symbols.Addr(s.displaced)

@@ -69,14 +69,13 @@ func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]u
 	if !p.Tactic.Jump() {
 		return &Patch{Plan: p.Pack(nil)}, nil
 	}
-	out := &Patch{}
+	var few [4]stageStart
+	starts, others := o.stagesOf(p, byAddr, few[:0])
+	out := newPatch(len(starts))
+	kept := false // owner has its requests already
 	if owner == nil {
 		owner = out
-		n := 0
-		for _, a := range p.AllSites() {
-			n += len(byAddr.at(a))
-		}
-		out.Wants = make([]Request, 0, n)
+		out.Wants, kept = o.wantsOf(p, byAddr)
 	}
 	if p.Island != nil {
 		island, err := o.buildLed(p.Island, byAddr, lead, owner)
@@ -89,34 +88,9 @@ func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]u
 		out.Plan = p.Pack(nil)
 	}
 	displaced := out.Plan.Displaced()
-	// Stages start at each site, and at the first byte.
-	type start struct {
-		at    uint64
-		sites []Request
-	}
-	starts := []start{{at: p.At}}
-	for _, a := range p.Sites {
-		pos := max(a, p.At)
-		if last := &starts[len(starts)-1]; last.at == pos && last.sites == nil {
-			last.sites = byAddr.at(a)
-		} else if last.at == pos {
-			last.sites = append(slices.Clip(last.sites), byAddr.at(a)...)
-		} else {
-			starts = append(starts, start{pos, byAddr.at(a)})
-		}
-	}
-	for i := len(starts) - 1; i >= 0; i-- {
-		var parts []start
-		staged, others := o.apart(starts[i].sites)
-		for _, ws := range staged {
-			parts = append(parts, start{starts[i].at, ws})
-		}
-		owner.Wants = append(owner.Wants, others...)
-		starts = slices.Replace(starts, i, i+1, parts...)
-	}
+	owner.Wants = append(owner.Wants, others...)
 	base := p.Detour
 	end := p.Detour + uint64(p.Room)
-	out.Stages = make([]Stage, len(starts))
 	for i, s := range starts {
 		from := s.at - p.At
 		code := displaced[from:]
@@ -126,9 +100,12 @@ func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]u
 			opts.NoJumpBack = true
 		}
 		st := &out.Stages[i]
-		*st = Stage{Base: symbols.Addr(base), At: symbols.Addr(s.at), patch: owner, first: uint16(len(owner.Wants))}
+		*st = Stage{Base: symbols.Addr(base), At: symbols.Addr(s.at), patch: owner}
+		if !kept {
+			st.first = uint16(len(owner.Wants))
+		}
 		var next uint64
-		if i+1 < len(starts) {
+		if i+1 < len(starts) && len(s.sites) > 0 {
 			// The size doesn't depend on where the next stage lies.
 			trial, err := o.stage(st, s.sites, code, opts, base+memory.PageSize)
 			if err != nil {
@@ -154,14 +131,71 @@ func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]u
 		if len(owner.Wants)+len(s.sites) > math.MaxUint16 {
 			return nil, errors.New("too many probes share its jump")
 		}
-		owner.Wants = append(owner.Wants, s.sites...)
-		base = (base + uint64(len(text)) + 15) &^ 15
+		if !kept {
+			owner.Wants = append(owner.Wants, s.sites...)
+		}
+		if base += uint64(len(text)); next != 0 {
+			base = next
+		}
 	}
 	return out, nil
 }
 
+// stageStart is where a stage begins in the displaced instructions, and the requests that it serves.
+type stageStart struct {
+	at    uint64
+	sites []Request
+}
+
+// stagesOf appends the stages of a jump to starts: one begins at each site, and at the first byte. others are
+// requests that need none.
+func (o *planner) stagesOf(p *plan.Patch, byAddr siteRequests, starts []stageStart) (list []stageStart, others []Request) {
+	starts = append(starts, stageStart{at: p.At})
+	for _, a := range p.Sites {
+		pos := max(a, p.At)
+		if last := &starts[len(starts)-1]; last.at == pos && last.sites == nil {
+			last.sites = byAddr.at(a)
+		} else if last.at == pos {
+			last.sites = append(slices.Clip(last.sites), byAddr.at(a)...)
+		} else {
+			starts = append(starts, stageStart{pos, byAddr.at(a)})
+		}
+	}
+	for i := len(starts) - 1; i >= 0; i-- {
+		if oneStage(starts[i].sites) {
+			continue
+		}
+		var parts []stageStart
+		staged, more := o.apart(starts[i].sites)
+		for _, ws := range staged {
+			parts = append(parts, stageStart{starts[i].at, ws})
+		}
+		others = append(others, more...)
+		starts = slices.Replace(starts, i, i+1, parts...)
+	}
+	return starts, others
+}
+
+// wantsOf is a list for the requests that a patch serves. If that is an exit and nothing else, it is there already,
+// where the probe's way has it: most patches are such. Otherwise the list is empty.
+func (o *planner) wantsOf(p *plan.Patch, byAddr siteRequests) (list []Request, there bool) {
+	n := 0
+	for _, a := range p.AllSites() {
+		n += len(byAddr.at(a))
+	}
+	if n == 1 && p.Island == nil {
+		w := byAddr.at(p.Sites[0])[0]
+		if by := o.course(w.P).ByExits; w.Kind == Exit && by != nil {
+			if i := slices.Index(by.Exits, w); i >= 0 {
+				return by.Exits[i : i+1 : i+1], true
+			}
+		}
+	}
+	return make([]Request, 0, n), false
+}
+
 // stage builds one stage at its base. next is the base of the following stage, to which this one's copies end
-// in a jump; 0: this is the last.
+// in a jump; 0: this is the last, or it serves no requests: its copies run on into what follows.
 func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options, next uint64) ([]byte, error) {
 	tail := func(c *asm.Code) error {
 		st.copyAt = uint32(c.Here() - uint64(st.Base))
@@ -181,11 +215,9 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		return nil
 	}
 	if len(ws) == 0 {
-		c := asm.New(uint64(st.Base))
-		if err := tail(c); err != nil {
-			return nil, err
-		}
-		return c.Bytes()
+		m, err := o.mover.Window(code, uint64(st.At), uint64(st.Base), opts)
+		st.displaced, st.copied, st.goesOn = uint8(len(code)), uint16(len(m.Code)), opts.NoJumpBack
+		return m.Code, err
 	}
 	o.params.Sketch = o.sketches[keyOf(ws)]
 	return o.probes(st, ws, tail)
@@ -257,7 +289,7 @@ func (o *planner) sameTable(a, b Request) bool {
 // There is at least one part, which may be empty. A part of one request may be ws itself. others are the
 // requests that need no stage.
 func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
-	if len(ws) == 1 && !ws[0].Joins { // an earlier plan may have set it
+	if oneStage(ws) {
 		return [][]Request{ws}, nil
 	}
 	var entries, leaves []Request
@@ -319,6 +351,11 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 		out = append([][]Request{entries}, out...)
 	}
 	return append(landings, out...), others
+}
+
+// oneStage reports whether the requests at one address, of which there may be none, are one stage as they are.
+func oneStage(ws []Request) bool {
+	return len(ws) == 0 || len(ws) == 1 && !ws[0].Joins // an earlier plan may have set it
 }
 
 // enterStage builds the stage of an entry by exits. The last of ws is the return probe, the others are entry

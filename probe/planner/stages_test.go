@@ -140,7 +140,11 @@ func checkStage(t *testing.T, space *symbols.Space, q *Patch, i int) {
 	if len(copies) != st.Copied() || len(copies) == 0 != (len(code) == 0) || !bytes.Equal(copies, st.Text()[from:][:len(copies)]) {
 		t.Errorf("%v: the copies of the stage at %v are %x, not in %x", first, st.At, copies, st.Text())
 	}
-	if len(code) > 0 && (st.Onward() != 0) != (i+1 < len(q.Stages)) {
+	last, serves := i+1 == len(q.Stages), len(st.Wants()) > 0
+	if len(code) > 0 && (st.Onward() != 0) != (!last && serves) {
 		t.Errorf("%v: the stage at %v, %d of %d, leads to %v", first, st.At, i, len(q.Stages), st.Onward())
+	}
+	if end := st.Base + symbols.Addr(st.Size); !last && !serves && q.Stages[i+1].Base != end {
+		t.Errorf("%v: the copies of the stage at %v run on to %v, and the next stage begins at %v", first, st.At, end, q.Stages[i+1].Base)
 	}
 }
