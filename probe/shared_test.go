@@ -127,10 +127,10 @@ func TestSharedRenewed(t *testing.T) {
 			t.Fatalf("%d times laid, %d tables", len(s), len(tg.ExitProbes))
 		}
 		for _, x := range tg.ExitProbes {
-			want := x.Calls.Head(s[5])
+			want := x.Calls().Head(s[5])
 			got := make([]byte, len(want))
-			if _, err := tg.Proc.ReadMemory(got, symbols.Addr(x.Calls.Addr)); err != nil || string(got) != string(want) {
-				t.Errorf("the head at %#x is % x, %v; want % x", x.Calls.Addr, got, err, want)
+			if _, err := tg.Proc.ReadMemory(got, symbols.Addr(x.Calls().Addr)); err != nil || string(got) != string(want) {
+				t.Errorf("the head at %#x is % x, %v; want % x", x.Calls().Addr, got, err, want)
 			}
 		}
 		return nil

@@ -20,11 +20,11 @@ func TestSpread(t *testing.T) {
 				t.Errorf("%s threads besides the first: stacks %#x, factor %d", threads, stacks, want)
 			}
 			for _, x := range tg.ExitProbes {
-				if x.Calls.Common || x.Calls.Count > 64 {
+				if x.Calls().Common || x.Calls().Count > 64 {
 					continue
 				}
-				if own++; x.Calls.Factor != want {
-					t.Errorf("%s threads besides the first: a table has the factor %d, want %d", threads, x.Calls.Factor, want)
+				if own++; x.Calls().Factor != want {
+					t.Errorf("%s threads besides the first: a table has the factor %d, want %d", threads, x.Calls().Factor, want)
 				}
 			}
 			if own == 0 {

@@ -174,6 +174,9 @@ func (tg *Target) exchange(ctx context.Context, c *changeset) error {
 	if err != nil {
 		return err
 	}
+	if len(ws) >= planner.LetGoFrom {
+		tg.funcs = planner.Functions{} // what was found out about them takes memory, and is seldom asked for again
+	}
 	return tg.commit(ctx, built)
 }
 

@@ -85,12 +85,12 @@ func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
 // adoptCalls makes instances for the active calls that jumps have noted, so that breakpoints follow
 // them.
 func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
-	mem := make([]byte, l.Calls.Size())
-	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(l.Calls.Addr)); err != nil {
+	mem := make([]byte, l.Calls().Size())
+	if _, err := tg.Proc.ReadMemory(mem, symbols.Addr(l.Calls().Addr)); err != nil {
 		tg.Engine.Logf("%s: its active calls are not followed: %v", p.Where.Name(), err)
 		return
 	}
-	for _, in := range l.Calls.Used(mem) {
+	for _, in := range l.Calls().Used(mem) {
 		x := p.instances().Get()
 		if x == nil {
 			return
@@ -98,7 +98,7 @@ func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 		g, distance := detour.GoCall(in.Slot)
 		x.Probe, x.Pop, x.TGID, x.Return, x.Time = p, p.pop(), tg.Proc.PID(), symbols.Addr(in.Return), tg.Engine.now
 		x.Key = callKey{PID: tg.Proc.PID(), G: g, SP: distance}
-		x.Entry = append(x.Entry[:0], l.Calls.Entry(mem, in.Number)[:p.Program.EntrySize()]...)
+		x.Entry = append(x.Entry[:0], l.Calls().Entry(mem, in.Number)[:p.Program.EntrySize()]...)
 		tg.calls.Enter(x, func(old *Instance) bool { return old.Probe == p })
 	}
 }

@@ -47,7 +47,7 @@ type landingKey struct {
 
 // landing sees that the calls of a way that return to ra are seen there; nil: they aren't.
 func (tg *Target) landing(x *planner.ExitWay, t *detour.Tally, ra symbols.Addr) *landing {
-	k := landingKey{ra, x.Calls.Addr}
+	k := landingKey{ra, x.Calls().Addr}
 	l := tg.landings[k]
 	if l != nil && len(l.placed) > 0 && !tg.Placed[l.placed[0]] {
 		l = nil // it went with what was removed
@@ -56,7 +56,7 @@ func (tg *Target) landing(x *planner.ExitWay, t *detour.Tally, ra symbols.Addr) 
 		return nil // its detours would lie where the others' will
 	}
 	if l == nil {
-		l = &landing{calls: x.Calls, set: x.Landings}
+		l = &landing{calls: x.Calls(), set: x.Landings()}
 		if err := tg.layLanding(l, t, ra); err != nil {
 			l.placed = nil
 			tg.Engine.Logf("calls that jump to unknown code and return to %v are missed: %v", ra, err)
@@ -140,11 +140,12 @@ func (tg *Target) landingRequest(l *landing, at assess.Place, x detour.Landing) 
 
 // tallyFor is the tally by which calls of a way may be seen where they return to; nil is none.
 func (tg *Target) tallyFor(x *planner.ExitWay) (t *detour.Tally) {
-	if x.Landings == nil || tg.Params == nil || tg.Params.Gate != 0 {
+	if x.Landings() == nil || tg.Params == nil || tg.Params.Gate != 0 {
 		return nil
 	}
+	calls := x.Calls()
 	for _, y := range tg.Area.Tallies {
-		if y.Lands(&x.Calls) {
+		if y.Lands(&calls) {
 			t = y
 		}
 	}
@@ -190,7 +191,7 @@ func (tg *Target) dropLandings(c *changeset) {
 	used := map[uint64]bool{}
 	for p := range tg.Placed {
 		if p.ByExits != nil && !c.drop[p] {
-			used[p.ByExits.Calls.Addr] = true
+			used[p.ByExits.Calls().Addr] = true
 		}
 	}
 	drop := maps.Clone(c.drop)

@@ -30,9 +30,9 @@ func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting != nil {
-				if i := x.Noting.Put(uint64(x.Probe.Where.Addr)); i >= 0 {
-					fresh[x.Noting] = append(fresh[x.Noting], i)
+			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting() != nil {
+				if i := x.Noting().Put(uint64(x.Probe.Where.Addr)); i >= 0 {
+					fresh[x.Noting()] = append(fresh[x.Noting()], i)
 				}
 			}
 		}
@@ -51,9 +51,9 @@ func (tg *Target) noteEntries(list []*Patch) {
 func (tg *Target) unnoteEntries(list []*Patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting != nil {
-				if i := x.Noting.Drop(uint64(x.Probe.Where.Addr)); i >= 0 {
-					tg.writeEntries(x.Noting, []int{i})
+			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting() != nil {
+				if i := x.Noting().Drop(uint64(x.Probe.Where.Addr)); i >= 0 {
+					tg.writeEntries(x.Noting(), []int{i})
 				}
 			}
 		}
@@ -70,7 +70,7 @@ func (tg *Target) writeEntries(n *detour.Noting, words []int) {
 // followOnward makes breakpoints follow calls from a jump on. The thread is at a jump that leaves the
 // function; the calls are those noted with its stack pointer. The session's context is filled.
 func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
-	k, slot := st.Exits().Calls, s.regs.GPR[fetch.SP]
+	k, slot := st.Exits().Calls(), s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, slot)
 	raw, err := tg.word(symbols.Addr(slot))
 	if mem == nil || err != nil {
@@ -169,11 +169,11 @@ func (tg *Target) probeOf(id uint32) *Placed {
 func (tg *Target) forgetRows(r *retired) error {
 	gone, tables := map[uint64]map[uint32]bool{}, map[uint64]detour.Calls{}
 	for _, p := range r.probes {
-		if x := p.ByExits; x != nil && x.Calls.Anywhere {
-			if gone[x.Calls.Addr] == nil {
-				gone[x.Calls.Addr], tables[x.Calls.Addr] = map[uint32]bool{}, x.Calls
+		if x := p.ByExits; x != nil && x.Calls().Anywhere {
+			if gone[x.Calls().Addr] == nil {
+				gone[x.Calls().Addr], tables[x.Calls().Addr] = map[uint32]bool{}, x.Calls()
 			}
-			gone[x.Calls.Addr][p.Id] = true
+			gone[x.Calls().Addr][p.Id] = true
 		}
 	}
 	for at, ids := range gone {

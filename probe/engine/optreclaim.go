@@ -116,7 +116,7 @@ func (tg *Target) ReclaimReturns() error {
 				}
 			}
 			for _, l := range tg.ExitProbes {
-				if !busy[l.Calls.Addr] && (common || !l.Calls.Common) {
+				if !busy[l.Calls().Addr] && (common || !l.Calls().Common) {
 					if err := tg.reclaimWay(exitReturns{l}, sps); err != nil {
 						return err
 					}

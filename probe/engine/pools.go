@@ -100,7 +100,7 @@ func (tg *Target) freePools(ctx context.Context) {
 			continue
 		}
 		maps.DeleteFunc(tg.suspects, func(at uint64, _ map[int]detour.Instance) bool { return holds(m, at) })
-		tg.ExitProbes = slices.DeleteFunc(tg.ExitProbes, func(l *planner.ExitWay) bool { return holds(m, l.Calls.Addr) })
+		tg.ExitProbes = slices.DeleteFunc(tg.ExitProbes, func(l *planner.ExitWay) bool { return holds(m, l.Calls().Addr) })
 		pools = slices.Delete(pools, i, i+1)
 		tg.Area.Pools = pools
 		i--

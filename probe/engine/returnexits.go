@@ -34,7 +34,7 @@ func (l exitReturns) abandoned(tg *Target, in detour.Instance, sps []uint64) boo
 // the stack pointers of all threads. For a call in a common table only its thread counts.
 func (tg *Target) UnderWay(l *planner.ExitWay, in detour.Instance, sps []uint64) bool {
 	slot := in.Slot
-	if l.Calls.Go {
+	if l.Calls().Go {
 		g, distance := detour.GoCall(slot)
 		lo, hi, sp, err := detour.GoStack(tg.Proc, g)
 		if err != nil || distance > hi-lo {
@@ -52,7 +52,7 @@ func (tg *Target) UnderWay(l *planner.ExitWay, in detour.Instance, sps []uint64)
 		}
 	} else if in.TID != 0 && tg.Proc.Thread(tg.Feed.Numbers.Outside(in.TID)) == nil {
 		return false
-	} else if l.Calls.Common {
+	} else if l.Calls().Common {
 		return true // in a common table, threads free abandoned rows near the rows that they need
 	}
 	var word [8]byte

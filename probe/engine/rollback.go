@@ -114,7 +114,7 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.Engine, tg.thread(t); s.fill(tg, th) == nil {
-		if st.Leaves() && st.Exits().Calls.Common && !st.Wants()[0].Alone {
+		if st.Leaves() && st.Exits().Calls().Common && !st.Wants()[0].Alone {
 			s.commonInstead(tg, th, st, taken)
 			return sendTo(tg, t, &out, st.CopyAt()), true
 		}
@@ -163,7 +163,7 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st stage, w planner.Request
 		if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
 			s.miss(PlacedOf(w))
 		}
-		if st.Exits() != nil && st.Exits().Calls.Common && !w.Joins {
+		if st.Exits() != nil && st.Exits().Calls().Common && !w.Joins {
 			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
 	case planner.Exit:
@@ -177,7 +177,7 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st stage, w planner.Request
 			s.passInstead(tg, th, st, w, w.Passing)
 			return
 		}
-		if mem := tg.callsOf(st.Exits().Calls, s.regs.GPR[fetch.SP]); mem != nil {
+		if mem := tg.callsOf(st.Exits().Calls(), s.regs.GPR[fetch.SP]); mem != nil {
 			s.exitInstead(tg, st, w, mem, true)
 		}
 	default:
@@ -218,7 +218,7 @@ func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request
 	if w.Conditional && !jccTaken(w.Inst().Opcode, s.regs.Flags) {
 		return
 	}
-	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
+	k, sp := st.Exits().Calls(), s.regs.GPR[fetch.SP]
 	if w.Open() != nil {
 		to, ok := fetch.ValueOf(w.Open(), &s.regs, tg.Proc)
 		if set := st.Exits().PassesTo(st.Wants()).To; set == nil || ok && !set.Has(to) {
@@ -247,7 +247,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 		}
 		return
 	}
-	k, sp := st.Exits().Calls, s.regs.GPR[fetch.SP]
+	k, sp := st.Exits().Calls(), s.regs.GPR[fetch.SP]
 	mem := tg.callsOf(k, sp)
 	if mem == nil {
 		return
@@ -303,7 +303,7 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 // mem is the table of the stage's exits. If the call isn't in it, nothing happens. If record is
 // false, the row is only freed.
 func (s *Engine) exitInstead(tg *Target, st stage, w planner.Request, mem []byte, record bool) {
-	k := st.Exits().Calls
+	k := st.Exits().Calls()
 	sp := s.regs.GPR[fetch.SP]
 	key := sp
 	if k.Go {

@@ -113,7 +113,7 @@ func (tg *Target) ShareRenewed(ctx context.Context) error {
 	}
 	return tracee.IgnoreLate(tg.WithStopped(ctx, func([]*tracee.Thread) error {
 		for _, l := range tg.ExitProbes {
-			if err := tg.Proc.WriteMemory(l.Calls.Head(s), symbols.Addr(l.Calls.Addr)); err != nil {
+			if err := tg.Proc.WriteMemory(l.Calls().Head(s), symbols.Addr(l.Calls().Addr)); err != nil {
 				return err
 			}
 		}

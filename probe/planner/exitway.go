@@ -48,19 +48,49 @@ import (
 type ExitWay struct {
 	Probe *Probe
 	Exits []Request
-	Calls detour.Calls
+	table *callTable // nil: it has none yet, or needs none
+	// Open names a jump of the probe's own function through a register or memory, with the reason why it is one; "":
+	// there is none.
+	Open string
 	// Anywhere says that any return that looks into the common table may end one of its calls.
-	// Noting is the set of functions that note their calls there; it is nil unless a function of
-	// the table ends in a jump through a register or memory. Open names such a jump of the
-	// probe's own function, with the reason why it is one; "": there is none.
 	Anywhere bool
-	Noting   *detour.Noting
-	Landings *detour.Noting // return addresses with landings; nil where Noting is
-	Open     string
 	// own says that the function's only exits are its own return instructions. plain says that it
 	// has only these and jumps to other functions (exits.Exits). Alone says that each of its own
 	// returns is a hit by itself, and the entry isn't patched (alonereturns.go).
 	own, plain, Alone bool
+}
+
+// callTable is a table of calls, of one way or of all in common. Once it has its place it isn't changed.
+type callTable struct {
+	calls detour.Calls
+	// noting is the set of functions that note their calls there; it is nil unless a function of the table ends in a
+	// jump through a register or memory. landings are return addresses with landings; nil where noting is.
+	noting, landings *detour.Noting
+}
+
+// Calls is the table in which calls are noted. It is zero for a way that has none.
+func (l *ExitWay) Calls() detour.Calls {
+	if l.table == nil {
+		return detour.Calls{}
+	}
+	return l.table.calls
+}
+
+// Noting is the set of functions that note their calls in the table; nil unless one of them ends in a jump through a
+// register or memory.
+func (l *ExitWay) Noting() *detour.Noting {
+	if l.table == nil {
+		return nil
+	}
+	return l.table.noting
+}
+
+// Landings are the return addresses with landings; nil where Noting is.
+func (l *ExitWay) Landings() *detour.Noting {
+	if l.table == nil {
+		return nil
+	}
+	return l.table.landings
 }
 
 // leavable is the reason why a function whose calls can't return by return trampolines can't be probed at
@@ -80,14 +110,14 @@ func leavable(w Request) string {
 const fewExits = 4
 
 func (l *ExitWay) Of() *Probe         { return l.Probe }
-func (l *ExitWay) Memory() CallMemory { return l.Calls }
-func (l *ExitWay) At() uint64         { return l.Calls.Addr }
+func (l *ExitWay) Memory() CallMemory { return l.Calls() }
+func (l *ExitWay) At() uint64         { return l.Calls().Addr }
 
-func (l *ExitWay) Blank(s *detour.Shared) []byte { return l.Calls.Head(s) }
+func (l *ExitWay) Blank(s *detour.Shared) []byte { return l.Calls().Head(s) }
 func (l *ExitWay) Outlives() bool                { return false }
 
 func (l *ExitWay) Owns(mem []byte, number int, p *Probe) bool {
-	return l.Calls.Owner(mem, number, p.Id)
+	return l.Calls().Owner(mem, number, p.Id)
 }
 
 func (l *ExitWay) buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
@@ -100,7 +130,7 @@ func (l *ExitWay) PassesTo(ws []Request) detour.Onward {
 	if slices.ContainsFunc(ws, func(w Request) bool { return !w.P.Anywhere }) {
 		return detour.Onward{}
 	}
-	return detour.Onward{To: l.Noting, Back: l.Landings}
+	return detour.Onward{To: l.Noting(), Back: l.Landings()}
 }
 
 // places is the number of places that are patched for the probe.
@@ -150,7 +180,7 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 			continue
 		}
 		x := o.course(w.P).ByExits
-		if x.Open != "" && !x.Calls.Common {
+		if x.Open != "" && !x.Calls().Common {
 			failed[w.P], o.course(w.P).Why = true, x.Open
 		}
 		for _, e := range x.Exits {
@@ -190,13 +220,13 @@ func (s sharers) fits(x *ExitWay, e Request) bool {
 	if x.tells(e) && s.owners >= maxOwners {
 		return false
 	}
-	return len(s.others) < maxShared-1 || s.has(x.Calls.Addr)
+	return len(s.others) < maxShared-1 || s.has(x.Calls().Addr)
 }
 
 func (s sharers) has(table uint64) bool { return s.table == table || slices.Contains(s.others, table) }
 
 func (s sharers) with(x *ExitWay, e Request) sharers {
-	switch at := x.Calls.Addr; {
+	switch at := x.Calls().Addr; {
 	case s.table == 0:
 		s.table = at
 	case !s.has(at):
@@ -210,5 +240,5 @@ func (s sharers) with(x *ExitWay, e Request) sharers {
 
 // tells reports whether a return must distinguish the probe's calls from others in the common table.
 func (l *ExitWay) tells(e Request) bool {
-	return l.Calls.Common && !l.Anywhere && e.Passing == detour.NotPassing
+	return l.Calls().Common && !l.Anywhere && e.Passing == detour.NotPassing
 }

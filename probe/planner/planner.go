@@ -26,11 +26,16 @@ import (
 
 // planner plans one change.
 type planner struct {
-	ground   *Ground
-	own      []symbols.Addr // addresses of new breakpoints of kprobe's own
-	params   detour.Params  // of detours, with the sketch of the stage that is built
-	staged   detour.Params  // those of the stage that is built (goParams)
-	courses  map[*Probe]*Course
+	ground  *Ground
+	own     []symbols.Addr // addresses of new breakpoints of kprobe's own
+	params  detour.Params  // of detours, with the sketch of the stage that is built
+	staged  detour.Params  // those of the stage that is built (goParams)
+	courses map[*Probe]*Course
+	slab    []Course // for the next courses
+	last    struct { // that was asked for: most questions are for the same probe as the one before
+		of     *Probe
+		course *Course
+	}
 	space    *plan.Space  // free room for detours
 	wanted   []plan.Range // the bytes of the batch's places, in order of address
 	pools    *Pools
@@ -86,14 +91,24 @@ func keyOf(ws []Request) stageKey {
 
 // course says how the plan arms a probe. At first it is a copy of how the probe is armed now.
 func (o *planner) course(p *Probe) *Course {
+	if p == o.last.of {
+		return o.last.course
+	}
 	c := o.courses[p]
 	if c == nil {
-		now := p.Course
-		c = &now
+		if len(o.slab) == 0 {
+			o.slab = make([]Course, courseSlab)
+		}
+		c, o.slab = &o.slab[0], o.slab[1:]
+		*c = p.Course
 		o.courses[p] = c
 	}
+	o.last.of, o.last.course = p, c
 	return c
 }
+
+// courseSlab is how many courses are made at once.
+const courseSlab = 32
 
 // occupied reports whether an address has a breakpoint that doesn't give way.
 func (o *planner) occupied(a symbols.Addr) bool {

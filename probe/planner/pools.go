@@ -44,9 +44,10 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		k, err := detour.NewCalls(0, p.Program, n)
 		off := room(k.Size())
 		laid = append(laid, func(at uint64) (err error) {
-			x.Calls, err = detour.NewCalls(at+off, p.Program, n)
-			x.Calls.Go = p.GoABI
-			x.Calls.SetFactor(factor())
+			k, err := detour.NewCalls(at+off, p.Program, n)
+			k.Go = p.GoABI
+			k.SetFactor(factor())
+			x.table = &callTable{calls: k}
 			return err
 		})
 		return err
@@ -87,7 +88,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		if err != nil {
 			return err
 		}
-		off := room(k.Size())
+		off, table := room(k.Size()), new(callTable)
 		laid = append(laid, func(at uint64) (err error) {
 			k, err := detour.NewCommonCalls(at+off, entry, count)
 			for p := range common {
@@ -95,12 +96,13 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 				x.Anywhere = p.Anywhere
 				k.Anywhere = k.Anywhere || x.Anywhere
 			}
+			table.calls = k
 			for p := range common {
-				o.course(p).ByExits.Calls = k
+				o.course(p).ByExits.table = table
 			}
 			return err
 		})
-		laid = append(laid, o.layNoting(common, room))
+		laid = append(laid, o.layNoting(common, table, room))
 	}
 	// The last part is for probes by exits that may have to use return trampolines in the end. It is
 	// only touched if they do, and untouched pages take no memory.
@@ -160,8 +162,8 @@ func (o *planner) mostInstances(ps []*Probe, common map[*Probe]bool) int {
 const mostLandings = 1 << 12
 
 // layNoting reserves room for the common table's set of functions that note their calls, and for that of return addresses, if a function of
-// the table ends in a jump through a register or memory. lay makes the set, for its address.
-func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (lay func(at uint64) error) {
+// the table ends in a jump through a register or memory. lay makes the sets, for its address.
+func (o *planner) layNoting(common map[*Probe]bool, table *callTable, room func(n int) uint64) (lay func(at uint64) error) {
 	open := false
 	for p := range common {
 		open = open || p.Anywhere && o.course(p).ByExits.Open != ""
@@ -173,10 +175,7 @@ func (o *planner) layNoting(common map[*Probe]bool, room func(n int) uint64) (la
 	off, back := room(noting.Size()), room(landings.Size())
 	return func(at uint64) error {
 		noting.Addr, landings.Addr = at+off, at+back
-		for p := range common {
-			x := o.course(p).ByExits
-			x.Noting, x.Landings = noting, landings
-		}
+		table.noting, table.landings = noting, landings
 		return nil
 	}
 }

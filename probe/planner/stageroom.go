@@ -88,7 +88,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	}
 	w := part[len(part)-1]
 	by := o.course(w.P).ByExits
-	common, anywhere := by != nil && by.Calls.Common, true
+	common, anywhere := by != nil && by.Calls().Common, true
 	for _, x := range part {
 		if !x.P.Counts || x.P.Rarely().Birth != nil || x.P.Rarely().Landing != nil || x.P.GoABI || x.Site.Module.File.IsGo() || len(x.P.Program.Entry) > 0 {
 			return s, false
@@ -104,10 +104,10 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		return s, len(part) == 1
 	case !common || w.Open() != nil:
 	case w.Kind == Return && len(part) == 1:
-		s.table, s.joins = by.Calls.Addr, w.Joins
+		s.table, s.joins = by.Calls().Addr, w.Joins
 		return s, true
 	case w.Kind == Exit && w.Passing != detour.NotPassing:
-		s.table, s.passing, s.always = by.Calls.Addr, w.Passing, !w.Conditional
+		s.table, s.passing, s.always = by.Calls().Addr, w.Passing, !w.Conditional
 		for _, x := range part {
 			if x.Notes {
 				s.notes++
@@ -119,7 +119,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		}
 		return s, true
 	case w.Kind == Exit && anywhere:
-		s.table, s.pop = by.Calls.Addr, w.Pop
+		s.table, s.pop = by.Calls().Addr, w.Pop
 		return s, true
 	}
 	return s, false

@@ -268,14 +268,14 @@ func (o *planner) probesOf(ws []Request) []detour.Probe {
 func (o *planner) noted(ws []Request, table uint64) bool {
 	return slices.ContainsFunc(ws, func(w Request) bool {
 		by := o.course(w.P).ByExits
-		return w.Kind == Return && by != nil && by.Calls.Common && by.Calls.Addr == table
+		return w.Kind == Return && by != nil && by.Calls().Common && by.Calls().Addr == table
 	})
 }
 
 // sameTable reports whether the calls of two return probes are in one table.
 func (o *planner) sameTable(a, b Request) bool {
 	x, y := o.course(a.P).ByExits, o.course(b.P).ByExits
-	return x != nil && y != nil && x.Calls.Common && x.Calls.Addr == y.Calls.Addr
+	return x != nil && y != nil && x.Calls().Common && x.Calls().Addr == y.Calls().Addr
 }
 
 // apart divides the requests at one address into parts, each of which is one stage. The parts are:
@@ -308,8 +308,8 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 			entries = append(entries, w)
 		case w.Kind == LoneExit || w.Kind == Exit && w.Alone:
 			leaves = append(leaves, w)
-		case w.Kind == Exit && o.course(w.P).ByExits.Calls.Common:
-			at := way{o.course(w.P).ByExits.Calls.Addr, w.Passing}
+		case w.Kind == Exit && o.course(w.P).ByExits.Calls().Common:
+			at := way{o.course(w.P).ByExits.Calls().Addr, w.Passing}
 			if w.Passing == detour.Arrives {
 				is, known := noted[at.table]
 				if !known {
@@ -363,7 +363,7 @@ func oneStage(ws []Request) bool {
 func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
-	calls := x.Calls
+	calls := x.Calls()
 	calls.Joined = last.Joins
 	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
@@ -383,18 +383,18 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	case w.Alone:
 		d, err = detour.BuildExit(uint64(st.Base), params, o.probesOf(ws), nil, tail)
 	case w.Open() != nil:
-		d, err = detour.BuildOnward(uint64(st.Base), params, x.Calls, w.Open(), x.PassesTo(ws), tail)
+		d, err = detour.BuildOnward(uint64(st.Base), params, x.Calls(), w.Open(), x.PassesTo(ws), tail)
 	case w.Notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w Request) bool { return !w.Notes })
-		calls := x.Calls
+		calls := x.Calls()
 		calls.Joined = len(noting) < len(ws) // other functions' calls come to this jump, too
 		d, err = detour.BuildJump(uint64(st.Base), params, o.probesOf(noting), calls, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
 	case w.Passing != detour.NotPassing:
-		d, err = detour.BuildPassing(uint64(st.Base), params, x.Calls, w.Passing, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
-	case x.Calls.Common:
-		d, err = detour.BuildLeaves(uint64(st.Base), params, o.probesOf(ws), x.Calls, w.Pop, tail)
+		d, err = detour.BuildPassing(uint64(st.Base), params, x.Calls(), w.Passing, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
+	case x.Calls().Common:
+		d, err = detour.BuildLeaves(uint64(st.Base), params, o.probesOf(ws), x.Calls(), w.Pop, tail)
 	default:
-		d, err = detour.BuildLeave(uint64(st.Base), params, o.probesOf(ws)[0], x.Calls, w.Pop, tail)
+		d, err = detour.BuildLeave(uint64(st.Base), params, o.probesOf(ws)[0], x.Calls(), w.Pop, tail)
 	}
 	if err != nil {
 		return nil, err

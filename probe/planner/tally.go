@@ -124,9 +124,9 @@ func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
 			if w.Kind != Return {
 				continue
 			}
-			if x := o.course(w.P).ByExits; x != nil && x.Calls.Common {
-				in[x.Calls.Addr]++
-				tables[x.Calls.Addr] = &x.Calls
+			if x := o.course(w.P).ByExits; x != nil && x.Calls().Common {
+				in[x.Calls().Addr]++
+				tables[x.Calls().Addr] = &x.table.calls
 			}
 		}
 	}
