@@ -234,10 +234,11 @@ func heldBy(t *testing.T, s *Session) (h held, arenas int) {
 // asking counts what the fallback handler's table has for the faults of detours that are there.
 func asking(tg *engine.Target) (n int) {
 	for _, s := range tg.Patches.Stages {
-		if s.Detour == nil {
+		if !s.Probed() {
 			continue
 		}
-		n += len(s.Detour.Asks())
+		d := s.Detour()
+		n += len(d.Asks())
 		for k := range s.Pushes() {
 			if _, ok := detour.PushFault(k, uint64(s.CopyAt())); ok {
 				n++

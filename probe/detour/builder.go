@@ -178,8 +178,8 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble detour at %#x: %w", b.Base(), err)
 	}
-	d := &Detour{Base: b.Base(), Code: code, size: uint32(len(code)), SharedFaults: b.sharedFaults, undoing: b.frame.undoing()}
-	var may stops
+	d := &Detour{Base: b.Base(), Code: code, size: uint32(len(code)), Kept: Kept{undoing: b.frame.undoing()}}
+	may := stops{shared: b.sharedFaults}
 	for _, f := range b.faults {
 		off, ok := b.Offset(f.to)
 		if !ok {
@@ -197,6 +197,8 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 	if may.faults != nil || may.asks != nil {
 		kept := may // most detours have none
 		d.stops = &kept
+	} else if may.shared {
+		d.stops = sharedOnly
 	}
 	return d, nil
 }

@@ -160,25 +160,39 @@ type Probe struct {
 // instruction At continues at To, with all its registers.
 type Fault struct{ At, To uint64 }
 
-// Detour is finished code. It is small, because a session may have hundreds of thousands: its addresses are
-// kept as offsets, and what few detours have is apart.
+// Detour is finished code.
 type Detour struct {
 	Base      uint64 // where it must lie
 	Code      []byte // may be set to nil once it is written
-	*undoing         // nil: the detour changes nothing
-	stops     *stops // nil: there are none
 	size      uint32 // of Code
 	displaced uint32 // offset of the displaced instructions
-	// SharedFaults says that its threads may also fault in the shared code.
-	SharedFaults bool
+	Kept
 }
 
-// stops are the instructions of a detour at which a thread may stop.
+// Kept is what remains of a detour once its code is written. It is small, because a session may have hundreds of
+// thousands: what few detours have is apart.
+type Kept struct {
+	*undoing        // nil: the detour changes nothing
+	stops    *stops // nil: there are none
+}
+
+// Detour is the detour of which k was kept, without its code: where it lies, how large it is, and where the copies of
+// the displaced instructions are in it.
+func (k Kept) Detour(base uint64, size, displaced uint32) Detour {
+	return Detour{Base: base, size: size, displaced: displaced, Kept: k}
+}
+
+// stops are the instructions of a detour at which a thread may stop. They aren't changed once a detour has them.
 type stops struct {
 	noRoom uint64
 	faults []Fault
 	asks   []Ask
+	// shared says that its threads may also fault in the shared code.
+	shared bool
 }
+
+// sharedOnly is for detours whose threads may stop in the shared code only.
+var sharedOnly = &stops{shared: true}
 
 // Copy is the start of the displaced instructions. A thread that is sent there, from Build's and
 // BuildReturn's detours, takes no record.
@@ -191,6 +205,9 @@ func (d *Detour) NoRoom() uint64 { return d.mayStop().noRoom }
 
 // Faults is the detour's exception table.
 func (d *Detour) Faults() []Fault { return d.mayStop().faults }
+
+// SharedFaults says that the detour's threads may also fault in the shared code.
+func (d *Detour) SharedFaults() bool { return d.mayStop().shared }
 
 // Asks are the instructions by which a thread in the detour may ask the tracer.
 func (d *Detour) Asks() []Ask { return d.mayStop().asks }
@@ -211,12 +228,13 @@ func (d *Detour) noRoomAt(at uint64) {
 
 // Pushes yields the instructions of prologues that write to the stack.
 func (d *Detour) Pushes() iter.Seq[Push] {
+	base, u := d.Base, d.undoing
 	return func(yield func(Push) bool) {
-		if d.undoing == nil {
+		if u == nil {
 			return
 		}
-		for _, s := range d.steps {
-			if !yield(Push{d.Base + uint64(s.off), int(s.depth), s.ax, s.trampoline}) {
+		for _, s := range u.steps {
+			if !yield(Push{base + uint64(s.off), int(s.depth), s.ax, s.trampoline}) {
 				return
 			}
 		}

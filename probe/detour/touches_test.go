@@ -398,7 +398,7 @@ func TestHazardTouches(t *testing.T) {
 				check(name("tally", "pieces"), tally.by, nil, 0, tally.count, tally.arrive, tally.pass, tally.leave,
 					tally.lands[0][0], tally.lands[0][1], tally.lands[1][0], tally.lands[1][1])
 				for _, at := range tally.notes { // with the slot of the call, which the program's call has written
-					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], stops: &stops{asks: tally.Asks}}
+					d := &Detour{Base: at, Code: tally.Code[at-tally.Base:], Kept: Kept{stops: &stops{asks: tally.Asks}}}
 					check(name("tally", "notes"), d, nil, 1<<asm.DI)
 				}
 				q := *p
@@ -568,7 +568,7 @@ func sharedTouches(check func(string, *Detour, error, uint16, ...uint64), name f
 		if p.at == 0 {
 			continue // nobody asks
 		}
-		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], stops: &stops{faults: s.Faults, asks: s.Asks}}
+		d := &Detour{Base: p.at, Code: s.Code[p.at-s.Base:], Kept: Kept{stops: &stops{faults: s.Faults, asks: s.Asks}}}
 		check(name("shared", p.name), d, nil, p.regs)
 	}
 }

@@ -42,21 +42,22 @@ func (f *faultSignals) catchPatch(table *detour.Table, p *Patch, sigs map[syscal
 		if err := f.catchCopy(table, s.Moved(), s.CopyAt()); err != nil {
 			return err
 		}
-		if s.Detour == nil {
+		if !s.Probed() {
 			continue
 		}
 		f.detours = true
-		if s.Detour.NoRoom() != 0 {
-			if err := table.Insert(s.Detour.NoRoom(), uint64(s.CopyAt())); err != nil {
+		d := s.Detour()
+		if at := d.NoRoom(); at != 0 {
+			if err := table.Insert(at, uint64(s.CopyAt())); err != nil {
 				return err
 			}
 		}
-		for _, at := range s.Detour.Faults() {
+		for _, at := range d.Faults() {
 			if err := table.Insert(detour.FaultKey(at.At), at.To); err != nil {
 				return err
 			}
 		}
-		if len(s.Detour.Faults()) > 0 || s.Detour.SharedFaults {
+		if len(d.Faults()) > 0 || d.SharedFaults() {
 			sigs[unix.SIGSEGV], sigs[unix.SIGBUS] = true, true
 		}
 		s.catchDetour(table)
@@ -76,11 +77,12 @@ func (f *faultSignals) catchPatch(table *detour.Table, p *Patch, sigs map[syscal
 func caught(list []*Patch) (n int) {
 	for _, p := range list {
 		for s := range p.allStages() {
-			if n += len(s.Code()) / 8; s.Detour == nil {
+			if n += len(s.Code()) / 8; !s.Probed() {
 				continue
 			}
-			n += len(s.Detour.Faults()) + len(s.Detour.Asks())
-			if s.Detour.NoRoom() != 0 {
+			d := s.Detour()
+			n += len(d.Faults()) + len(d.Asks())
+			if d.NoRoom() != 0 {
 				n++
 			}
 			for range s.Pushes() {
@@ -98,7 +100,8 @@ func caught(list []*Patch) (n int) {
 // on, because they ask (detour.Ask) or because their stack has no room. If the table is full, the
 // rest is left out.
 func (s stage) catchDetour(table *detour.Table) {
-	for _, k := range s.Detour.Asks() {
+	d := s.Detour()
+	for _, k := range d.Asks() {
 		_ = table.Insert(detour.FaultKey(k.At), k.Back)
 	}
 	for k := range s.Pushes() {
@@ -113,7 +116,8 @@ func (s stage) catchDetour(table *detour.Table) {
 
 // forgetDetour removes the entries of catchDetour from the fallback handler's table.
 func (s stage) forgetDetour(table *detour.Table) {
-	for _, k := range s.Detour.Asks() {
+	d := s.Detour()
+	for _, k := range d.Asks() {
 		table.Remove(detour.FaultKey(k.At))
 	}
 	for k := range s.Pushes() {
@@ -125,7 +129,8 @@ func (s stage) forgetDetour(table *detour.Table) {
 // the stack and may find no room.
 func (s stage) Pushes() iter.Seq[detour.Push] {
 	return func(yield func(detour.Push) bool) {
-		for k := range s.Detour.Pushes() {
+		d := s.Detour()
+		for k := range d.Pushes() {
 			if !yield(k) {
 				return
 			}

@@ -60,13 +60,14 @@ func (tg *Target) giveBack(ctx context.Context, list []*retired) {
 func (tg *Target) forgetPatches(gone map[*Patch]bool) {
 	for _, s := range tg.Patches.forget(gone) {
 		forgetCopy(tg.Area.Table, s.Moved(), s.CopyAt())
-		if s.Detour == nil {
+		if !s.Probed() {
 			continue
 		}
-		if a := s.Detour.NoRoom(); a != 0 {
+		d := s.Detour()
+		if a := d.NoRoom(); a != 0 {
 			tg.Area.Table.Remove(a)
 		}
-		for _, f := range s.Detour.Faults() {
+		for _, f := range d.Faults() {
 			tg.Area.Table.Remove(detour.FaultKey(f.At))
 		}
 		s.forgetDetour(tg.Area.Table)
@@ -82,14 +83,15 @@ func (ps *patches) forget(gone map[*Patch]bool) (out []stage) {
 			stages = append(stages, s)
 			continue
 		}
-		if out = append(out, s); s.Detour == nil {
+		if out = append(out, s); !s.Probed() {
 			continue
 		}
-		delete(ps.noRoom, symbols.Addr(s.Detour.NoRoom()))
-		for _, f := range s.Detour.Faults() {
+		d := s.Detour()
+		delete(ps.noRoom, symbols.Addr(d.NoRoom()))
+		for _, f := range d.Faults() {
 			delete(ps.faults, symbols.Addr(f.At))
 		}
-		for _, a := range s.Detour.Asks() {
+		for _, a := range d.Asks() {
 			delete(ps.asks, symbols.Addr(a.At))
 		}
 	}

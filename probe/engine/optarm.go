@@ -313,7 +313,7 @@ func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 // breakpoint can recognise it.
 func (tg *Target) stepBack(t *tracee.Thread, st stage, regs *unix.PtraceRegs) {
 	p := st.patch
-	if !p.Armed || st.Detour == nil {
+	if !p.Armed || !st.Probed() {
 		return
 	}
 	if err := tg.Unoptimize(tg.Engine.Run, p); err != nil {

@@ -134,16 +134,17 @@ func (ps *patches) add(list []*Patch) {
 			if way := s.Way(); way != nil && way.Outlives() {
 				ps.outlive = append(ps.outlive, s)
 			}
-			if s.Detour == nil {
+			if !s.Probed() {
 				continue
 			}
-			if a := s.Detour.NoRoom(); a != 0 {
+			d := s.Detour()
+			if a := d.NoRoom(); a != 0 {
 				ps.noRoom[symbols.Addr(a)] = s
 			}
-			for _, f := range s.Detour.Faults() {
+			for _, f := range d.Faults() {
 				ps.faults[symbols.Addr(f.At)] = symbols.Addr(f.To)
 			}
-			for _, a := range s.Detour.Asks() {
+			for _, a := range d.Asks() {
 				ps.asks[symbols.Addr(a.At)] = a
 			}
 		}
@@ -248,12 +249,13 @@ func (s stage) Leave(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceReg
 func (s stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRegs, bool) {
 	out := *regs
 	out.Rip = uint64(s.At)
-	if s.Detour == nil {
+	if !s.Probed() {
 		return &out, true
 	}
 	var r fetch.Regs
 	tracee.FetchRegs(regs, &r)
-	ok, err := s.Detour.Unwind(&r, mem)
+	d := s.Detour()
+	ok, err := d.Unwind(&r, mem)
 	if err != nil {
 		return nil, false
 	}
@@ -261,7 +263,7 @@ func (s stage) leaveDetour(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.Ptr
 		return &out, true
 	}
 	if x := s.injects(); x != nil {
-		if skipped, err := s.Detour.Skips(regs.Rip, *x.Result, &r, mem); err != nil {
+		if skipped, err := d.Skips(regs.Rip, *x.Result, &r, mem); err != nil {
 			return nil, false
 		} else if skipped {
 			fromFetch(&r, &out)

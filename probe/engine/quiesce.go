@@ -48,7 +48,7 @@ func (s *Engine) Quiesce(t *Feed) {
 // detour, but not in displaced instructions.
 func (ps *patches) Recording(pc symbols.Addr) bool {
 	st := ps.StageAt(pc)
-	if st.None() || st.Detour == nil {
+	if st.None() || !st.Probed() {
 		return false
 	}
 	return pc < st.CopyAt() || pc >= st.CopyAt()+symbols.Addr(st.Copied())

@@ -81,7 +81,8 @@ func (f trampolineReturns) rollBack(tg *Target, at faulting) (v tracee.Verdict, 
 	t, st := at.t, at.st
 	var r fetch.Regs
 	tracee.FetchRegs(at.in, &r)
-	taken, inFrame, _ := st.Detour.Undo(&r, tg.Proc)
+	d := st.Detour()
+	taken, inFrame, _ := d.Undo(&r, tg.Proc)
 	out, ok := f.leave(st, at.in, tg.Proc)
 	if !ok {
 		return tracee.Deliver, false

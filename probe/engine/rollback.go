@@ -70,7 +70,7 @@ func (tg *Target) answered(t *tracee.Thread, si *tracee.Siginfo, regs *unix.Ptra
 // no detour, or at a displaced instruction.
 func (tg *Target) rolledBack(t *tracee.Thread, si *tracee.Siginfo, regs *unix.PtraceRegs) (v tracee.Verdict, done bool) {
 	st, in := tg.StageOf(regs)
-	if st.None() || st.Detour == nil {
+	if st.None() || !st.Probed() {
 		return tracee.Deliver, false
 	}
 	if _, _, ok := st.InCopy(in, tg.Proc); ok {
@@ -98,7 +98,8 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	t, st, in := at.t, at.st, at.in
 	var r fetch.Regs
 	tracee.FetchRegs(in, &r)
-	taken, ok, err := st.Detour.Undo(&r, tg.Proc)
+	d := st.Detour()
+	taken, ok, err := d.Undo(&r, tg.Proc)
 	if !ok || err != nil {
 		return tracee.Deliver, false
 	}

@@ -80,11 +80,11 @@ func (tg *Target) appendDetour(text []byte, base symbols.Addr, p *Patch) []byte 
 		for base+symbols.Addr(len(text)) < s.Base {
 			text = append(text, breakpoint)
 		}
-		text = append(text, s.Text()...)
-		s.Written()
+		text = append(text, p.Text(i)...)
 		if s.Trampolines() != nil {
 			tg.Feed.Trampolines.Hide(s.Base, s.Base+symbols.Addr(s.Size))
 		}
 	}
+	p.Written()
 	return text
 }

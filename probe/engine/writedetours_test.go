@@ -35,8 +35,8 @@ func TestDetoursBeside(t *testing.T) {
 	tg := &Target{}
 	two := newPatch(&planner.Patch{Stages: []planner.Stage{{Base: 0x1010}, {Base: 0x1014}}})
 	var texts planner.Texts
-	texts.Keep(&two.Stages[0], []byte{1, 2})
-	texts.Keep(&two.Stages[1], []byte{3})
+	texts.Keep(two.Patch, 0, []byte{1, 2})
+	texts.Keep(two.Patch, 1, []byte{3})
 	got := tg.appendDetour([]byte{9}, 0x100e, two)
 	if want := "\x09\xcc\x01\x02\xcc\xcc\x03"; string(got) != want {
 		t.Errorf("%x, want %x", got, want)

@@ -14,18 +14,39 @@ import (
 type Packed struct {
 	At, Detour uint64
 	Island     *Packed
-	// data has the lists one after another, each as many entries as the counts below say:
+	// The lists stand in few or, if that has no room for them, in long, one after another. Each has as many entries
+	// as the counts below say:
 	//
 	//	sites      their offsets from At, int8
 	//	guards     the offset from At and the byte
 	//	displaced  the bytes
 	//	writes     the offset from At as a varint, the number of bytes, the bytes
 	//	outside    bytes that the writes replace and that are not displaced (Replaces)
-	data                                      []byte
+	long                                      *[]byte
 	Room                                      uint32
 	Tactic                                    Tactic
 	locked                                    uint8 // bytes from At to Lock
 	sites, guards, displaced, writes, outside uint8
+	has                                       uint8 // bytes in few
+	few                                       [19]byte
+}
+
+// data are the lists. It has no room for more.
+func (p *Packed) data() []byte {
+	if p.long != nil {
+		return *p.long
+	}
+	return p.few[:p.has:p.has]
+}
+
+// setData replaces the lists. Slices of the old ones stay as they are.
+func (p *Packed) setData(data []byte) {
+	if len(data) <= len(p.few) && p.long == nil && p.outside == 0 {
+		p.has = uint8(copy(p.few[:], data))
+		return
+	}
+	long := append(make([]byte, 0, len(data)), data...)
+	p.long = &long
 }
 
 // guardSize is the size of a guard in Packed.data.
@@ -50,7 +71,7 @@ func (p *Patch) Pack(island *Packed) Packed {
 		data = append(binary.AppendVarint(data, int64(w.At-p.At)), byte(len(w.Bytes)))
 		data = append(data, w.Bytes...)
 	}
-	out.data = append(make([]byte, 0, len(data)), data...)
+	out.setData(data)
 	return out
 }
 
@@ -63,7 +84,7 @@ func (p *Packed) End() uint64 { return p.At + uint64(p.displaced) }
 // Displaced are the displaced instructions. They may not be changed.
 func (p *Packed) Displaced() []byte {
 	from := int(p.sites) + guardSize*int(p.guards)
-	return p.data[from : from+int(p.displaced) : from+int(p.displaced)]
+	return p.data()[from : from+int(p.displaced) : from+int(p.displaced)]
 }
 
 // Site is the lowest of the sites, without those of the island; 0: there is none.
@@ -74,7 +95,7 @@ func (p *Packed) Site() uint64 {
 	return p.site(0)
 }
 
-func (p *Packed) site(n int) uint64 { return p.At + uint64(int8(p.data[n])) }
+func (p *Packed) site(n int) uint64 { return p.At + uint64(int8(p.data()[n])) }
 
 // Guards yields the guards, without those of the island.
 func (p *Packed) Guards() iter.Seq[Guard] {
@@ -91,7 +112,7 @@ func (p *Packed) Guards() iter.Seq[Guard] {
 func (p *Packed) CountGuards() int { return int(p.guards) }
 
 func (p *Packed) guard(n int) Guard {
-	g := p.data[int(p.sites)+guardSize*n:]
+	g := p.data()[int(p.sites)+guardSize*n:]
 	return Guard{p.At + uint64(g[0]), g[1]}
 }
 
@@ -108,7 +129,8 @@ type Replacement struct {
 // Writes yields the writes in order, without those of the island. Their bytes may not be changed.
 func (p *Packed) Writes() iter.Seq2[int, Replacement] {
 	return func(yield func(int, Replacement) bool) {
-		outside := p.data[len(p.data)-int(p.outside):]
+		outside := p.data()
+		outside = outside[len(outside)-int(p.outside):]
 		data := p.firstWrite()
 		for n := range int(p.writes) {
 			var r Replacement
@@ -138,7 +160,7 @@ func (p *Packed) LastWrite() (w Write, ok bool) {
 
 // firstWrite is the data from the first write on.
 func (p *Packed) firstWrite() []byte {
-	return p.data[int(p.sites)+guardSize*int(p.guards)+int(p.displaced):]
+	return p.data()[int(p.sites)+guardSize*int(p.guards)+int(p.displaced):]
 }
 
 // write returns the write at the start of data, and the data behind it.
@@ -158,8 +180,9 @@ func (p *Packed) Displaces(w Write) bool {
 // (Displaces), one after another.
 func (p *Packed) Replaces(outside []byte) {
 	if len(outside) > 0 || p.outside > 0 {
-		data := p.data[:len(p.data)-int(p.outside)]
-		p.data = append(make([]byte, 0, len(data)+len(outside)), data...)
-		p.data, p.outside = append(p.data, outside...), uint8(len(outside))
+		data := p.data()
+		data = data[:len(data)-int(p.outside)]
+		p.setData(append(data[:len(data):len(data)], outside...))
+		p.outside = uint8(len(outside))
 	}
 }

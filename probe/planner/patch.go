@@ -14,9 +14,10 @@ import (
 // probe, or several whose jumps would overlap.
 type Patch struct {
 	Plan   plan.Packed
-	Wants  []Request // the requests that it serves, each once, which must not be changed; an island's are its patch's
-	Stages []Stage   // they don't move: there are pointers to them
-	Island *Patch    // the instructions that give way to it, armed before it; nil: none
+	Wants  []Request  // the requests that it serves, each once, which must not be changed; an island's are its patch's
+	Stages []Stage    // they don't move: there are pointers to them
+	Island *Patch     // the instructions that give way to it, armed before it; nil: none
+	text   *textPiece // the piece that has the stages' code; nil once that is written to the target
 }
 
 // newPatch makes a patch with so many stages, of one piece of memory if there are few: there are hundreds of
@@ -45,19 +46,19 @@ func newPatch(stages int) *Patch {
 // displaced instructions up to the next stage or the jump back. There are hundreds of thousands of
 // them, so they refer to what their patch has, and sizes are as small as they can be.
 type Stage struct {
-	Base   symbols.Addr
-	At     symbols.Addr   // the first displaced instruction
-	Detour *detour.Detour // nil: only copies
-	patch  *Patch         // whose detour it belongs to; for an island the patch that it makes room for
-	exits  *ExitWay       // Way, if that is by exits
-	rare   *rareStage     // nil: all of it is zero
-	text   *textPiece     // the piece that has its code; nil once that is written to the target
-	// The code is at textAt in its piece. The copies are copyAt bytes behind Base.
+	Base  symbols.Addr
+	At    symbols.Addr // the first displaced instruction
+	kept  detour.Kept  // of the code of its probes; zero for return trampolines, which are in rare
+	patch *Patch       // whose detour it belongs to; for an island the patch that it makes room for
+	exits *ExitWay     // Way, if that is by exits
+	rare  *rareStage   // nil: all of it is zero
+	// The code is at textAt in its patch's piece. The copies are copyAt bytes behind Base.
 	textAt, copyAt uint32
 	Size           uint32 // of the code
 	copied         uint16 // size of the copies
 	displaced      uint8  // size of the displaced instructions; 0: it has no copies
 	goesOn, leaves bool   // the next stage follows on the copies; it serves an exit
+	probed         bool   // it has code of probes
 	// The detour serves patch.Wants[first:], as many as served says. buildLed refuses more than fit.
 	first, served uint16
 }
@@ -79,6 +80,25 @@ func (s *Stage) rarely() rareStage {
 
 // Owns yields the bytes that the patch and its island write or guard.
 func (p *Patch) Owns() iter.Seq[plan.Range] { return p.Plan.Owns() }
+
+// Probed says that the stage has code of probes. Otherwise it has only copies.
+func (s *Stage) Probed() bool { return s.probed }
+
+// Detour is the code of the stage's probes, without its bytes. It is zero if the stage isn't Probed.
+func (s *Stage) Detour() detour.Detour {
+	switch {
+	case !s.probed:
+		return detour.Detour{}
+	case s.Trampolines() != nil:
+		return s.Trampolines().Detour
+	}
+	return s.kept.Detour(uint64(s.Base), s.Size, s.copyAt)
+}
+
+// keep notes what is kept of the code of the stage's probes, which serves so many requests.
+func (s *Stage) keep(d *detour.Detour, served int) {
+	s.kept, s.served, s.probed = d.Kept, uint16(served), true
+}
 
 // Wants are the requests that the detour serves.
 func (s *Stage) Wants() []Request {
@@ -138,7 +158,7 @@ func (s *Stage) Copied() int { return int(s.copied) }
 // Onward is the program's address for a thread at the jump that leads from the copies to the
 // next stage; 0 if there is no such jump: a stage that serves no requests runs on into the next.
 func (s *Stage) Onward() symbols.Addr {
-	if !s.goesOn || s.served == 0 {
+	if !s.goesOn || !s.probed {
 		return 0
 	}
 	return s.At + symbols.Addr(s.displaced)

@@ -29,7 +29,7 @@ func (b *Plan) Lines() (out []string) {
 				s += fmt.Sprintf(" %#x %x", w.At, w.Bytes)
 			}
 			for i := range q.Stages {
-				s += fmt.Sprintf(" %#x %x", uint64(q.Stages[i].Base), q.Stages[i].Text())
+				s += fmt.Sprintf(" %#x %x", uint64(q.Stages[i].Base), q.Text(i))
 			}
 			for _, w := range q.Wants {
 				s += fmt.Sprintf(" %d/%d", w.P.Id, w.Kind)

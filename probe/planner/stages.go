@@ -120,7 +120,7 @@ func (o *planner) buildLed(p *plan.Patch, byAddr siteRequests, lead map[uint64]u
 		if base+uint64(len(text)) > end {
 			return nil, errRoom
 		}
-		o.texts.Keep(st, text)
+		o.texts.Keep(out, i, text)
 		if owner != out || lead != nil {
 			x := st.rarely()
 			if x.lead = lead; owner != out {
@@ -243,7 +243,7 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.served = d, uint16(len(ws))
+	st.keep(d, len(ws))
 	return d.Code, nil
 }
 
@@ -369,7 +369,8 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.exits, st.served = d, x, uint16(len(ws))
+	st.keep(d, len(ws))
+	st.exits = x
 	return d.Code, nil
 }
 
@@ -399,6 +400,7 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.exits, st.leaves, st.served = d, x, true, uint16(len(ws))
+	st.keep(d, len(ws))
+	st.exits, st.leaves = x, true
 	return d.Code, nil
 }

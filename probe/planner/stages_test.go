@@ -137,10 +137,10 @@ func checkStage(t *testing.T, space *symbols.Space, q *Patch, i int) {
 		t.Errorf("%v: the stage at %v has %x, not %x: %v", first, st.At, code, text, err)
 	}
 	copies, from := st.Moved().Code, st.CopyAt()-st.Base
-	if len(copies) != st.Copied() || len(copies) == 0 != (len(code) == 0) || !bytes.Equal(copies, st.Text()[from:][:len(copies)]) {
-		t.Errorf("%v: the copies of the stage at %v are %x, not in %x", first, st.At, copies, st.Text())
+	if len(copies) != st.Copied() || len(copies) == 0 != (len(code) == 0) || !bytes.Equal(copies, q.Text(i)[from:][:len(copies)]) {
+		t.Errorf("%v: the copies of the stage at %v are %x, not in %x", first, st.At, copies, q.Text(i))
 	}
-	last, serves := i+1 == len(q.Stages), len(st.Wants()) > 0
+	last, serves := i+1 == len(q.Stages), st.Probed()
 	if len(code) > 0 && (st.Onward() != 0) != (!last && serves) {
 		t.Errorf("%v: the stage at %v, %d of %d, leads to %v", first, st.At, i, len(q.Stages), st.Onward())
 	}

@@ -69,6 +69,8 @@ func (f *TrampolineWay) buildEntry(o *planner, st *Stage, ws []Request, tail tai
 	if err != nil {
 		return nil, err
 	}
-	st.Detour, st.rare = &r.Detour, &rareStage{way: f, trampolines: r}
-	return r.Code, nil
+	text := r.Code
+	r.Code = nil
+	st.probed, st.rare = true, &rareStage{way: f, trampolines: r}
+	return text, nil
 }
