@@ -223,7 +223,7 @@ func plainly(parts []part, i int, to jumpEnd) bool {
 	return !slices.ContainsFunc(parts, func(p part) bool { return p.Start == to.Start && !p.own })
 }
 
-// prove assesses an instruction of a part.
+// prove assesses an instruction of a part. What others than its own function come to is kept for them.
 func (f *Finder) prove(from part, addr uint64) (*assess.Place, error) {
 	if x := f.proven[addr]; x != nil {
 		return x, nil
@@ -232,7 +232,9 @@ func (f *Finder) prove(from part, addr uint64) (*assess.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.proven[addr] = &x
+	if !from.own {
+		f.proven[addr] = &x
+	}
 	return &x, nil
 }
 

@@ -35,10 +35,8 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	}
 	// Code of others may run by the returns of what returns twice: they are no hits by themselves.
 	twice := exits.Peculiar(w.Site.Func.Symbol.Name) == exits.ReturnsTwice
-	l := &ExitWay{
-		Probe: w.P, Open: found.Open, Exits: make([]Request, 0, len(found.List)),
-		plain: found.Plain && len(found.List) > 0 && !twice,
-	}
+	l := newExitWay(len(found.List))
+	l.Probe, l.Open, l.plain = w.P, found.Open, found.Plain && len(found.List) > 0 && !twice
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}

@@ -60,6 +60,27 @@ type ExitWay struct {
 	own, plain, Alone bool
 }
 
+// newExitWay makes a way with room for so many exits, of one piece of memory if there are few.
+func newExitWay(exits int) *ExitWay {
+	switch exits {
+	case 1:
+		x := &struct {
+			ExitWay
+			exits [1]Request
+		}{}
+		x.Exits = x.exits[:0]
+		return &x.ExitWay
+	case 2:
+		x := &struct {
+			ExitWay
+			exits [2]Request
+		}{}
+		x.Exits = x.exits[:0]
+		return &x.ExitWay
+	}
+	return &ExitWay{Exits: make([]Request, 0, exits)}
+}
+
 // callTable is a table of calls, of one way or of all in common. Once it has its place it isn't changed.
 type callTable struct {
 	calls detour.Calls
@@ -186,16 +207,18 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 		for _, e := range x.Exits {
 			if o.occupied(e.Site.Addr) || trapped[e.Site.Addr] {
 				failed[w.P], o.course(w.P).Why = true, "a breakpoint is at one of its exits, "+e.Site.Name()
-			} else if !sharing[e.Site.Addr].fits(x, e) {
+			} else if !e.Alone && !sharing[e.Site.Addr].fits(x, e) {
 				failed[w.P], o.course(w.P).Why = true, "too many functions return by "+e.Site.Name()
 			}
 		}
 		if failed[w.P] {
 			continue
 		}
-		groups[f] = slices.Grow(groups[f], len(x.Exits)) // nearly always all are its own
+		groups[f] = slices.Grow(groups[f], len(x.Exits)) // group has made room for those of one probe
 		for _, e := range x.Exits {
-			sharing[e.Site.Addr] = sharing[e.Site.Addr].with(x, e)
+			if !e.Alone { // else it looks into no table for the probe
+				sharing[e.Site.Addr] = sharing[e.Site.Addr].with(x, e)
+			}
 			// If a function is missing here, the probe lacks a patch, and allOrNone gives it up.
 			if g, err := o.ground.Code.Leaving(e.Site); err == nil {
 				groups[g] = append(groups[g], e)

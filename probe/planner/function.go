@@ -59,13 +59,14 @@ func (o *planner) functions(groups map[*assess.Function][]Request, many bool) (p
 func (o *planner) planEach(todo []*assess.Function, groups map[*assess.Function][]Request, plans map[*assess.Function]*functionPlan, planned PageIndex[*Patch], many bool) error {
 	next, stop := o.preparedAhead(todo, groups, many)
 	defer stop()
+	slab := make([]functionPlan, len(todo))
 	for i, f := range todo {
 		if err := o.ground.Pause("planning jumps", i, len(todo)); err != nil {
 			return err
 		}
 		got := next()
 		o.take(f, got)
-		x := &functionPlan{}
+		x := &slab[i]
 		if plans[f] = x; len(groups[f]) > 0 { // else all its requests were given up
 			x.patches, x.rest = o.function(f, o.patched(groups[f]), planned)
 		}

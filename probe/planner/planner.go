@@ -257,6 +257,9 @@ func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*a
 			o.course(w.P).Why = why
 			rest = append(rest, w)
 		} else {
+			if groups[f] == nil {
+				groups[f] = make([]Request, 0, 1+o.exitsOf(w))
+			}
 			groups[f] = append(groups[f], w)
 		}
 		if f != nil && len(ws) >= LetGoFrom {
@@ -264,6 +267,16 @@ func (o *planner) group(ws []Request, busy map[symbols.Addr]bool) (groups map[*a
 		}
 	}
 	return groups, o.together(groups, rest), nil
+}
+
+// exitsOf is how many exits addExits will add for a request. Nearly always all are in its own function.
+func (o *planner) exitsOf(w Request) int {
+	if w.Kind == Return {
+		if x := o.course(w.P).ByExits; x != nil {
+			return len(x.Exits)
+		}
+	}
+	return 0
 }
 
 // WhyOther is the reason of a probe that is a breakpoint only because another probe at its place is one.
