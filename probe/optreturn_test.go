@@ -10,6 +10,7 @@ import (
 
 	"kprobe/internal/fixture"
 	"kprobe/probe/exits"
+	"kprobe/symbols"
 )
 
 // TestReturnByTrampoline: a function that jumps to another has one return, which
@@ -136,8 +137,8 @@ func TestReturnDeep(t *testing.T) {
 	sub.end()
 }
 
-// TestStageIsLeftBehind: a thread that stands at the jump from a stage's copies to
-// the next stage has executed the instructions of the first, and does not again.
+// TestStageIsLeftBehind: a thread that stands behind a stage's copies, at the jump to the next stage or in that, has
+// executed the instructions of the first, and does not again.
 func TestStageIsLeftBehind(t *testing.T) {
 	prog := fixture.Build(t, "probe_deep.c", "-O2", "-pthread")
 	// Two probes under one jump are two stages wherever the program lies.
@@ -154,8 +155,9 @@ func TestStageIsLeftBehind(t *testing.T) {
 						continue
 					}
 					found++
-					regs := unix.PtraceRegs{Rip: uint64(st.CopyAt()) + uint64(st.Copied()), Rsp: 0x1000}
-					if out, ok := st.Leave(&regs, tg.Proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
+					behind := st.CopyAt() + symbols.Addr(st.Copied())
+					regs := unix.PtraceRegs{Rip: uint64(behind), Rsp: 0x1000}
+					if out, ok := tg.Patches.StageAt(behind).Leave(&regs, tg.Proc); !ok || out.Rip != uint64(next) || out.Rsp != regs.Rsp {
 						t.Errorf("behind the copies from %v on a thread is at %#x, want %v", st.At, out.Rip, next)
 					}
 				}
