@@ -66,7 +66,19 @@ func (c *Code) Again() *Code { return Like(c.base, c.Near()) }
 
 // Like returns an empty Code for the same instructions, at another base, as one
 // of which near tells (Near).
-func Like(base uint64, near Near) *Code { return &Code{base: base, near: near} }
+func Like(base uint64, near Near) *Code {
+	c := new(Code)
+	c.Reset(base, near)
+	return c
+}
+
+// Reset empties c as Like makes a Code. What Bytes has returned is overwritten by what c emits next.
+func (c *Code) Reset(base uint64, near Near) {
+	*c = Code{
+		base: base, near: near,
+		buf: c.buf[:0], labels: c.labels[:0], fixups: c.fixups[:0], forward: c.forward[:0], aligned: c.aligned[:0],
+	}
+}
 
 // Near says of the branches to labels that come later, in order, which of them are
 // two bytes long in code that is emitted again.

@@ -3,6 +3,8 @@ package detour
 import (
 	"cmp"
 	"slices"
+
+	"kprobe/probe/asm"
 )
 
 // How the detours of thousands of places stay small: the data that says how to undo them is the
@@ -20,6 +22,7 @@ type Scratch struct {
 	marks []mark
 	steps []step
 	alike map[uint64]*undoing
+	code  asm.Code
 }
 
 const (
@@ -37,6 +40,15 @@ func (s *Scratch) take() ([]mark, []step) {
 	m, t := s.marks[:0], s.steps[:0]
 	s.marks, s.steps = nil, nil
 	return m, t
+}
+
+// like is asm.Like in the memory of the last such code.
+func (s *Scratch) like(base uint64, near asm.Near) *asm.Code {
+	if s == nil {
+		return asm.Like(base, near)
+	}
+	s.code.Reset(base, near)
+	return &s.code
 }
 
 // undoing returns how the finished code is undone: the data of an earlier detour if that is

@@ -36,7 +36,7 @@ func (s *Sketch) Shorter() int { return s.shorter }
 func tight[T any](base uint64, p *Params, emit func(c *asm.Code) (T, error)) (T, error) {
 	sk := p.Sketch
 	if sk != nil && sk.near != nil {
-		if d, err := emit(asm.Like(base, sk.near)); !errors.Is(err, asm.ErrRange) {
+		if d, err := emit(p.Scratch.like(base, sk.near)); !errors.Is(err, asm.ErrRange) {
 			return d, err
 		}
 		sk = nil

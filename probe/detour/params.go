@@ -85,7 +85,8 @@ type Params struct {
 	// Sketch, if not nil, lets a detour be built in two steps. The first build gives a
 	// longer detour and fills the sketch. The second, with the sketch, gives the final one.
 	Sketch *Sketch
-	// Scratch, if not nil, is shared by successive builds.
+	// Scratch, if not nil, is shared by successive builds. The next one overwrites the Code of a detour that was
+	// built with a sketch, too.
 	Scratch *Scratch
 	// Shared is the code that detours with texts use. If it is nil, such detours fail.
 	Shared *Shared

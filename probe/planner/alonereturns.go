@@ -102,8 +102,11 @@ func (o *planner) patched(ws []Request) []Request {
 		x := o.course(w.P).ByExits
 		return w.Kind == Return && x != nil && x.Alone
 	}
-	if !slices.ContainsFunc(ws, skip) {
+	switch i := slices.IndexFunc(ws, skip); {
+	case i < 0:
 		return ws
+	case i == 0 && !slices.ContainsFunc(ws[1:], skip):
+		return ws[1:]
 	}
 	return slices.DeleteFunc(slices.Clone(ws), skip)
 }

@@ -119,8 +119,8 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 	if len(ws) == 0 {
 		return nil, nil, false
 	}
-	byAddr := &o.bySite
-	sites := byAddr.fill(ws)
+	o.of.fill(ws)
+	byAddr, sites := o.of.byAddr, o.of.sites
 	giveUp := func(a uint64, why string) {
 		for _, w := range byAddr.take(a) {
 			o.course(w.P).Why = why
@@ -128,7 +128,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		}
 	}
 	giveUpAll := func(why string) {
-		for _, s := range *byAddr {
+		for _, s := range byAddr {
 			giveUp(s.at, why)
 		}
 	}
@@ -158,7 +158,7 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		return nil, rest, false
 	}
 	for _, p := range plans {
-		built, err := o.build(p, *byAddr)
+		built, err := o.build(p, byAddr)
 		if errors.Is(err, errRoom) {
 			short = true
 			release(o.space, []*plan.Patch{p})

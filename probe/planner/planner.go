@@ -44,8 +44,10 @@ type planner struct {
 	prepared map[*assess.Function]preparedFunction
 	texts    Texts
 	mover    insn.Relocator
-	near     []plan.Range // the bytes that taken has listed last
-	bySite   siteRequests // of the function that is planned
+	near     []plan.Range   // the bytes that taken has listed last
+	of       functionSites  // of the function that is planned
+	onePart  [1][]Request   // the parts of a request that is alone at its address (room)
+	probeIn  []detour.Probe // of the last stage (probesOf)
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the

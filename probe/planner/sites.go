@@ -11,16 +11,21 @@ import (
 // thousands of functions with few places each, so one list serves them all.
 type siteRequests []siteRequest
 
+// functionSites are the requests of the function that is planned, and one site for each address, in the order in which
+// the function has them.
+type functionSites struct {
+	byAddr siteRequests
+	sites  []plan.Site
+}
+
 type siteRequest struct {
 	at uint64
 	ws []Request // empty: they are given up or have their jump
 }
 
-// fill makes the list of a function's requests, in the memory of the last one, and one site for each address, in the
-// order of ws.
-func (x *siteRequests) fill(ws []Request) []plan.Site {
-	list := (*x)[:0]
-	sites := make([]plan.Site, 0, len(ws))
+// fill makes the lists for a function's requests, in the memory of the last ones.
+func (x *functionSites) fill(ws []Request) {
+	list, sites := x.byAddr[:0], x.sites[:0]
 	for i := range ws {
 		a := uint64(ws[i].Site.Addr)
 		n, found := slices.BinarySearchFunc(list, a, func(s siteRequest, a uint64) int { return cmp.Compare(s.at, a) })
@@ -31,8 +36,7 @@ func (x *siteRequests) fill(ws []Request) []plan.Site {
 		list = slices.Insert(list, n, siteRequest{a, ws[i : i+1 : i+1]}) // nearly all addresses have one
 		sites = append(sites, plan.Site{Addr: a})
 	}
-	*x = list
-	return sites
+	x.byAddr, x.sites = list, sites
 }
 
 // at lists the requests for an address.

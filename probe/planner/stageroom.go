@@ -35,7 +35,10 @@ func (o *planner) room(at uint64, ws []Request) (int, error) {
 	}
 	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
-	parts, _ := o.apart(ws)
+	parts := o.onePart[:]
+	if parts[0] = ws; !oneStage(ws) {
+		parts, _ = o.apart(ws)
+	}
 	for _, part := range parts {
 		like, simple := o.shapeOf(part)
 		if known, ok := o.shapes[like]; simple && ok {

@@ -247,8 +247,9 @@ func (o *planner) probes(st *Stage, ws []Request, tail tailFunc) ([]byte, error)
 	return d.Code, nil
 }
 
+// probesOf describes the probes of requests. The list is valid until the next call.
 func (o *planner) probesOf(ws []Request) []detour.Probe {
-	out := make([]detour.Probe, 0, len(ws))
+	out := o.probeIn[:0]
 	for _, w := range ws {
 		by := o.course(w.P).ByExits
 		p := detour.Probe{
@@ -260,6 +261,7 @@ func (o *planner) probesOf(ws []Request) []detour.Probe {
 		}
 		out = append(out, p)
 	}
+	o.probeIn = out
 	return out
 }
 
