@@ -35,6 +35,23 @@ type Func struct {
 	tails    []pad  // what lies between each function and the next
 	pads     []pad
 	reached  []bool // see reaches; nil until it is asked for
+	room     room
+}
+
+// room is the memory for a Func's plans. Patches are valid until the Func is refilled.
+type room struct {
+	patches      []Patch
+	used, probed []pad
+	try          try
+}
+
+// patch is memory for a patch.
+func (r *room) patch() *Patch {
+	if len(r.patches) == cap(r.patches) {
+		r.patches = make([]Patch, 0, max(8, 2*cap(r.patches))) // those of before stay where they are
+	}
+	r.patches = r.patches[:len(r.patches)+1]
+	return &r.patches[len(r.patches)-1]
 }
 
 // inst is what planning nearly always needs of an instruction: there are millions.
@@ -75,6 +92,8 @@ func FromSweep(s *insn.Function, code []byte, known Known) *Func {
 // Refill makes f what FromSweep returns, and returns it. It uses the memory that f has from before: planning
 // many functions one after another then takes little.
 func (f *Func) Refill(s *insn.Function, code []byte, known Known) *Func {
+	clear(f.room.patches)
+	f.room.patches = f.room.patches[:0]
 	f.join([]*insn.Function{s}, code, known)
 	return f
 }
@@ -150,6 +169,7 @@ func (f *Func) begin(start uint64, code []byte, size int, known Known) {
 		start: start, code: code, size: size, known: known,
 		insts: f.insts[:0], targets: f.targets[:0], switches: f.switches[:0], tabled: f.tabled[:0],
 		entries: append(f.entries[:0], 0), tails: append(f.tails[:0], pad{size, known.Next}), pads: f.pads[:0],
+		room: f.room,
 	}
 }
 

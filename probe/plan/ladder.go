@@ -75,7 +75,8 @@ func (t *try) best() *Patch {
 // patch is a Patch that displaces the bytes up to end and locks lock bytes.
 func (t *try) patch(tactic Tactic, end, lock int) *Patch {
 	f := t.f
-	p := &Patch{
+	p := f.room.patch()
+	*p = Patch{
 		Tactic: tactic, At: f.start + uint64(t.at), Room: t.room,
 		Displaced: f.code[t.at:end:end], Lock: f.start + uint64(t.at+lock),
 		CopyLo: 0, CopyHi: math.MaxInt64,

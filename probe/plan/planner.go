@@ -54,11 +54,12 @@ func untaken(list []*Patch, sites []Site) (n int) {
 // plan plans sites, which are in order. punsLate says that puns are tried after what takes the
 // instructions before the site along.
 func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*Patch {
-	used := make([]pad, 0, len(taken)+2*len(sites))
+	used := &f.room.used
+	*used = (*used)[:0]
 	for _, r := range taken {
-		used = append(used, pad{int(int64(r.Lo - f.start)), int(int64(r.Hi - f.start))})
+		*used = append(*used, pad{int(int64(r.Lo - f.start)), int(int64(r.Hi - f.start))})
 	}
-	probed := make([]pad, 0, len(sites))
+	probed := f.room.probed[:0]
 	for _, s := range sites {
 		off := int(s.Addr - f.start)
 		probed = append(probed, pad{off, f.insts[f.index(s.Addr)].end()})
@@ -66,11 +67,12 @@ func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*
 	var out []*Patch
 	low := 0
 	for n := 0; n < len(sites); {
-		t := &try{f: f, reach: reach, used: &used, sites: probed, low: low, done: out, punsLate: punsLate}
+		t := &f.room.try
+		*t = try{f: f, reach: reach, used: used, sites: probed, low: low, done: out, punsLate: punsLate}
 		p := f.one(t, sites[n:])
 		if p.Tactic != Refused {
 			low = int(max(p.End(), p.Lock) - f.start)
-			used = append(used, pad{int(p.At - f.start), low})
+			*used = append(*used, pad{int(p.At - f.start), low})
 		}
 		// Everything that the jump displaced goes with it.
 		last := n + 1
@@ -90,6 +92,7 @@ func (f *Func) plan(sites []Site, reach Reach, taken []Range, punsLate bool) []*
 		out = append(p.tie(out, t.tied), p)
 		n = last
 	}
+	f.room.probed = probed
 	return out
 }
 
