@@ -13,16 +13,16 @@ import (
 //
 // Each collection reads everything that is in use. With the percentage that suits the rest of a
 // session (debug.SetGCPercent), collecting while there is little would take as long as the work
-// itself. So the heap may grow to litterRoom or to half as much again as all places will take, whichever is
+// itself. So the heap may grow to litterRoom or to one and a half times what all places will take, whichever is
 // more, and beyond that by the usual percentage.
 
 const (
 	litterRoom = 256 << 20 // bytes
 	globRoom   = 128 << 20 // bytes, while the places of a glob are found
-	// entryRoom and returnRoom are what a probe takes of the heap at most while jumps are planned, and a half: 1.9 KB
-	// for an entry and 3.2 KB for a return, of all functions of node.
-	entryRoom  = 2850 // bytes
-	returnRoom = 4800 // bytes
+	// entryRoom and returnRoom are more than what a probe takes of the heap at most while jumps are planned: 1.5 KB for
+	// an entry and 2.6 KB for a return, of all functions of node. kprobe then takes less than 400 MB for them.
+	entryRoom  = 2800 // bytes
+	returnRoom = 3900 // bytes
 	// litterEvery is how often the percentage is adapted to what is in use.
 	litterEvery = 20 * time.Millisecond
 )
