@@ -59,12 +59,13 @@ func (t *Table) At(pc uint64) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
-	m := machine{cie: f.cie, at: f.low, pc: pc, program: f.at}
+	program, where := f.program()
+	m := machine{cie: f.cie, at: f.low, pc: pc, program: where}
 	if !m.run(f.cie.program, true) {
 		return Row{}, false
 	}
 	m.initial = m.row
-	if !m.run(f.program, false) || m.row.CFA.Kind == Unspecified {
+	if !m.run(program, false) || m.row.CFA.Kind == Unspecified {
 		return Row{}, false
 	}
 	m.row.Signal = f.cie.signal

@@ -4,6 +4,7 @@ package unwind
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 
@@ -16,15 +17,20 @@ type Table struct {
 	fdes []fde
 }
 
-// fde describes the code from low to high.
+// fde describes the code from low to high. A file may have a hundred thousand.
 type fde struct {
 	low, high uint64
 	cie       *cie
-	program   []byte
-	at        uint64 // address of the instructions
+	off, size uint32 // of the instructions in cie.in
+}
+
+// program returns the instructions and their address.
+func (f *fde) program() ([]byte, uint64) {
+	return f.cie.in.Bytes[f.off:][:f.size], f.cie.in.Addr + uint64(f.off)
 }
 
 type cie struct {
+	in        *Section
 	codeAlign uint64
 	dataAlign int64
 	ra        uint64 // the column of the return address
@@ -49,7 +55,12 @@ type Section struct {
 func New(sections ...Section) *Table {
 	t := &Table{}
 	for _, s := range sections {
-		var found []fde
+		n := 0
+		s.walk(func(fde) bool {
+			n++
+			return n < maxFDEs
+		})
+		found := make([]fde, 0, n)
 		s.walk(func(f fde) bool {
 			found = append(found, f)
 			return len(found) < maxFDEs
@@ -59,7 +70,7 @@ func New(sections ...Section) *Table {
 			continue
 		}
 		t.sort()
-		n := len(t.fdes)
+		n = len(t.fdes)
 		have := Table{t.fdes[:n:n]}
 		for _, f := range found {
 			if _, ok := have.find(f.low); !ok {
@@ -115,6 +126,9 @@ type parser struct {
 // walk calls visit with the entries of a section until visit returns false.
 func (s Section) walk(visit func(fde) bool) {
 	p := parser{Section: s, cies: map[uint64]*cie{}}
+	if uint64(len(p.Bytes)) > math.MaxUint32 {
+		return // fde.off
+	}
 	for at := uint64(0); at+4 <= uint64(len(p.Bytes)); {
 		r := dwread.At(p.Bytes, at)
 		n, d64 := r.Length()
@@ -151,8 +165,7 @@ func (s Section) walk(visit func(fde) bool) {
 			r.Take(r.Uleb())
 		}
 		if !r.Bad && size > 0 && low+size > low {
-			at := p.Addr + r.At
-			if !visit(fde{low, low + size, c, r.Take(r.Left()), at}) {
+			if !visit(fde{low, low + size, c, uint32(r.At), uint32(r.Left())}) {
 				return
 			}
 		}
@@ -182,7 +195,7 @@ func (p *parser) readCIE(at uint64) *cie {
 	if p.EH != (id == 0) {
 		return nil
 	}
-	c := &cie{}
+	c := &cie{in: &p.Section}
 	version := r.U8()
 	if version != 1 && version != 3 && version != 4 {
 		return nil
