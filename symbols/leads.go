@@ -45,10 +45,10 @@ func startAt(list []fde, v Vaddr) (int, bool) {
 func (f *File) findLeads() (out []Leads) {
 	var err error
 	defer rescue(f.Path, &err)
-	l := leadFinder{ranges: f.fdes(), out: make([]Leads, len(f.fdes())), fixed: f.Type == elf.ET_EXEC}
-	if len(l.ranges) == 0 {
+	if len(f.fdes()) == 0 {
 		return nil
 	}
+	l := newLeadFinder(f.fdes(), f.Type == elf.ET_EXEC)
 	for _, c := range f.code {
 		for at, b := range f.im.eachPiece(c.start, c.end, longestLead-1) {
 			l.code(b, at)
@@ -66,25 +66,70 @@ func (f *File) findLeads() (out []Leads) {
 
 type leadFinder struct {
 	ranges []fde
+	low    Vaddr    // start of the first range
+	span   Vaddr    // from there to the start of the last one
+	near   []uint64 // bits of the pieces of nearSize bytes from low on in which a range starts
+	blocks []uint32 // the first range that starts in each block of blockSize bytes from low on, or behind it
 	out    []Leads
 	fixed  bool // the file is not position-independent: operands of 32 bits may be its addresses
 }
 
-func (l *leadFinder) mark(v Vaddr, how Leads) {
-	if v < l.ranges[0].start || v > l.ranges[len(l.ranges)-1].start {
-		return
+const (
+	// blockSize is about the size of a function.
+	blockSize = 256
+	// nearSize is the alignment of most functions: a bit for each stays in the processor's cache.
+	nearSize = 16
+)
+
+func newLeadFinder(ranges []fde, fixed bool) *leadFinder {
+	l := &leadFinder{ranges: ranges, low: ranges[0].start, out: make([]Leads, len(ranges)), fixed: fixed}
+	l.span = ranges[len(ranges)-1].start - l.low
+	if l.span/blockSize > Vaddr(len(ranges))*8 {
+		return l // the ranges lie far apart
 	}
-	if i, ok := startAt(l.ranges, v); ok {
+	l.blocks = make([]uint32, l.span/blockSize+1)
+	l.near = make([]uint64, l.span/nearSize/64+1)
+	for i := range ranges {
+		d := ranges[i].start - l.low
+		l.near[d/nearSize/64] |= 1 << (d / nearSize % 64)
+	}
+	i := 0
+	for b := range l.blocks {
+		for ranges[i].start-l.low < Vaddr(b)*blockSize {
+			i++
+		}
+		l.blocks[b] = uint32(i)
+	}
+	return l
+}
+
+// startsAt finds the range that starts at an address, and is quick for nearly all.
+func (l *leadFinder) startsAt(v Vaddr) (int, bool) {
+	d := v - l.low
+	switch {
+	case d > l.span: // or before low
+		return 0, false
+	case l.blocks == nil:
+		return startAt(l.ranges, v)
+	case l.near[d/nearSize/64]>>(d/nearSize%64)&1 == 0:
+		return 0, false
+	}
+	i := int(l.blocks[d/blockSize])
+	for l.ranges[i].start < v {
+		i++
+	}
+	return i, l.ranges[i].start == v
+}
+
+func (l *leadFinder) mark(v Vaddr, how Leads) {
+	if i, ok := l.startsAt(v); ok {
 		l.out[i] |= how
 	}
 }
 
 // markFrom is mark for a jump at from; one within the range leads to no start.
 func (l *leadFinder) markFrom(v, from Vaddr, how Leads) {
-	if v < l.ranges[0].start || v > l.ranges[len(l.ranges)-1].start {
-		return
-	}
-	if i, ok := startAt(l.ranges, v); ok && (from < v || from >= l.ranges[i].end) {
+	if i, ok := l.startsAt(v); ok && (from < v || from >= l.ranges[i].end) {
 		l.out[i] |= how
 	}
 }
@@ -109,7 +154,9 @@ func (l *leadFinder) code(b []byte, base Vaddr) {
 			l.mark(to(i+2), LeadTaken)
 		}
 		if l.fixed {
-			l.mark(Vaddr(le.Uint32(b[i:])), LeadTaken)
+			if v := Vaddr(le.Uint32(b[i:])); v-l.low <= l.span { // hardly any is
+				l.mark(v, LeadTaken)
+			}
 		}
 	}
 }
@@ -130,11 +177,21 @@ func (l *leadFinder) data(b []byte, base Vaddr, dynsym *section) {
 // (cold, eh, __part). Clones (isra, constprop, part, llvm, lto_priv) are functions.
 var pieceSuffixes = []string{".cold", ".warm", ".eh", ".__part"}
 
+// mayBePiece is a quick look whether PieceOf has to look at a function for an address in it.
+func (f *File) mayBePiece(e *funcEntry, v Vaddr) bool {
+	t := f.tables().list[e.table]
+	return e.start == v && strings.Contains(t.name(&t.symbols[e.symbol]), ".")
+}
+
 // PieceOf returns the name of the function to which the code at an address belongs as a part
 // that is jumped to, by its symbol: f for f.cold. ok is false for anything else. A number after
 // the suffix may also be that of a function of its own, which LLVM has split off because it is
 // rarely run, and calls (HotColdSplitting.cpp): then a call leads to it.
 func (f *File) PieceOf(v Vaddr) (of string, ok bool) {
+	list := f.functions()
+	if i := entryAt(list, v); i >= 0 && !f.mayBePiece(&list[i], v) {
+		return "", false
+	}
 	fn, known := f.FuncAt(v)
 	if !known || fn.Start != v || fn.Symbol.Kind == KindFDE {
 		return "", false

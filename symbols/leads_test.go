@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"kprobe/internal/fixture"
@@ -56,5 +57,37 @@ func TestLeads(t *testing.T) {
 	}
 	if got := f.Leads(1); got != 0 {
 		t.Errorf("no function: %b", got)
+	}
+}
+
+// TestLeadFinder: what finds starts quickly finds the same as a search.
+func TestLeadFinder(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, most := range []uint64{1, 3, 300, 3000, 1 << 24} {
+		var ranges []fde
+		at := Vaddr(0x1235)
+		for range 300 {
+			ranges = append(ranges, fde{at, at + 1})
+			at += 1 + Vaddr(rnd.Uint64N(most))
+		}
+		l := newLeadFinder(ranges, false)
+		if far := most == 1<<24; (l.blocks == nil) != far {
+			t.Errorf("ranges up to %d bytes apart: %d blocks", most, len(l.blocks))
+		}
+		look := func(v Vaddr) {
+			t.Helper()
+			want, has := startAt(ranges, v)
+			if got, ok := l.startsAt(v); ok != has || ok && got != want {
+				t.Errorf("ranges up to %d bytes apart: at %v starts %d, %v, want %d, %v", most, v, got, ok, want, has)
+			}
+		}
+		for _, r := range ranges {
+			look(r.start - 1)
+			look(r.start)
+			look(r.start + 1)
+		}
+		for _, v := range []Vaddr{0, 0x1234, at, at + 1<<20, ^Vaddr(0)} {
+			look(v)
+		}
 	}
 }
