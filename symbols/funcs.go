@@ -73,7 +73,7 @@ func (f *File) buildIndex() []funcEntry {
 			typed = typed || s.typ() != elf.STT_NOTYPE
 			if j > i && !e.several {
 				first, one := at(&all[i])
-				e.several = t.name(s) != first.name(one)
+				e.several = !sameText(t, s, first, one) && t.name(s) != first.name(one)
 			}
 		}
 		i = j
@@ -97,7 +97,7 @@ type codeSymbol struct {
 	table  uint16
 }
 
-// codeSymbols lists them by address.
+// codeSymbols lists them by address; those of one address are in the order of the tables.
 func (f *File) codeSymbols() []codeSymbol {
 	tables := f.tables().list
 	n := 0
@@ -116,7 +116,15 @@ func (f *File) codeSymbols() []codeSymbol {
 			}
 		}
 	}
-	slices.SortFunc(all, func(x, y codeSymbol) int { return cmp.Compare(x.start, y.start) })
+	slices.SortFunc(all, func(x, y codeSymbol) int {
+		switch {
+		case x.start != y.start:
+			return cmp.Compare(x.start, y.start)
+		case x.table != y.table:
+			return cmp.Compare(x.table, y.table)
+		}
+		return cmp.Compare(x.symbol, y.symbol)
+	})
 	return all
 }
 
@@ -178,6 +186,9 @@ func compareAliases(tx *table, x *rawSymbol, ty *table, y *rawSymbol) int {
 	}
 	if c := cmp.Compare(rank(x), rank(y)); c != 0 {
 		return c
+	}
+	if sameText(tx, x, ty, y) {
+		return cmp.Compare(tx.rank(), ty.rank())
 	}
 	nx, ny := tx.name(x), ty.name(y)
 	return cmp.Or(
@@ -319,10 +330,7 @@ func (f *File) EachFunc() iter.Seq[Func] {
 					return
 				}
 			}
-			if entryAt(list, r.start) >= 0 || !f.Executable(r.start) || f.inPLT(r.start) || f.beforeSignalReturn(r.start) {
-				continue
-			}
-			if !yield(f.fdeFunc(r)) {
+			if f.unnamed(r) && !yield(f.fdeFunc(r)) {
 				return
 			}
 		}
@@ -332,6 +340,11 @@ func (f *File) EachFunc() iter.Seq[Func] {
 			}
 		}
 	}
+}
+
+// unnamed reports whether a range of unwinding information is a function without a name.
+func (f *File) unnamed(r fde) bool {
+	return entryAt(f.functions(), r.start) < 0 && f.Executable(r.start) && !f.inPLT(r.start) && !f.beforeSignalReturn(r.start)
 }
 
 // beforeSignalReturn reports whether the address is that of the byte before a

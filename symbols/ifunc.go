@@ -53,9 +53,10 @@ func (m *Module) implements(a, resolver Addr) bool {
 // caller learned its address by calling the resolver of an
 // *UnboundIFuncError. Its errors are *NotCodeError.
 func (s *Space) IFuncSite(e *UnboundIFuncError, implementation Addr) (Site, error) {
-	site, err := s.siteAt(implementation, fmt.Sprintf("the implementation of %s", e.Symbol.Name))
-	if err != nil {
-		return Site{}, err
+	site, not := s.siteAt(implementation)
+	if not != nil {
+		not.Place = fmt.Sprintf("the implementation of %s", e.Symbol.Name)
+		return Site{}, not
 	}
 	site.Named = e.Symbol.Demangled()
 	return site, nil

@@ -102,7 +102,7 @@ func (s *Space) resolveInlined(p Place, list []*Module, bodies bool) ([]Site, er
 		slices.SortStableFunc(found, func(x, y instance) int { return cmp.Compare(x.at, y.at) })
 		found = slices.CompactFunc(found, func(x, y instance) bool { return x.at == y.at })
 		for _, in := range found {
-			site, err := s.siteAt(m.Addr(Vaddr(in.at)), p.String())
+			site, err := s.siteFor(p, m.Addr(Vaddr(in.at)))
 			if err != nil {
 				continue // code that the linker left out
 			}

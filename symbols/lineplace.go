@@ -120,7 +120,7 @@ func (s *Space) noSource(p Place, list []*Module) error {
 func (s *Space) lineSites(m *Module, at []lineStart, p Place) ([]Site, error) {
 	var out []Site
 	for _, start := range at {
-		site, err := s.siteAt(m.Addr(Vaddr(start.at)), p.String())
+		site, err := s.siteFor(p, m.Addr(Vaddr(start.at)))
 		if err != nil && p.Lines != "" {
 			continue // one row of code that isn't mapped must not make the others fail
 		}

@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"cmp"
+	"debug/elf"
 	"slices"
 	"strings"
 
@@ -27,66 +28,78 @@ func (f *File) Glob(pattern string) []Symbol {
 	readable := strings.ContainsAny(pattern, ":(<~") || part != ""
 	squeezed := squeeze(pattern)
 	start := squeezed[:len(squeezed)-len(strings.TrimLeftFunc(squeezed, func(r rune) bool { return r < 0x80 && isWord(byte(r)) }))]
-	type match struct {
-		t *table
-		s *rawSymbol
-	}
-	var found []match
-	for _, t := range f.tables().list {
-		for i := range t.symbols {
-			s := &t.symbols[i]
-			if !f.isCode(t, s) {
-				continue
-			}
-			name, _, _ := strings.Cut(t.name(s), "@")
+	tables := f.tables().list
+	named := f.codeSymbols()
+	if strings.Trim(pattern, "*") != "" || pattern == "" {
+		named = slices.DeleteFunc(named, func(c codeSymbol) bool {
+			t := tables[c.table]
+			name, _, _ := strings.Cut(t.name(&t.symbols[c.symbol]), "@")
 			ok := matchPattern(pattern, name)
 			if !ok && readable && isMangled(name) && strings.Contains(name, part) && mayStart(name, start) {
 				ok = slices.ContainsFunc(nameForms(name), func(form string) bool { return matchPattern(squeezed, form) })
 			}
-			if ok {
-				found = append(found, match{t, s})
-			}
-		}
+			return !ok
+		})
 	}
-	out := make([]Symbol, 0, len(found))
-	for _, x := range found {
-		out = append(out, f.symbol(x.t, x.s))
-	}
+	var unnamed []Symbol
 	if matchPattern(pattern, "FDE_0x0") || strings.HasPrefix(pattern, "FDE_") {
-		for _, fn := range f.Funcs() {
-			if fn.Symbol.Kind == KindFDE && matchPattern(pattern, fn.Symbol.Name) {
-				out = append(out, fn.Symbol)
+		for _, r := range f.fdes() {
+			if !f.unnamed(r) {
+				continue
+			}
+			if s := f.fdeFunc(r).Symbol; s.Kind == KindFDE && matchPattern(pattern, s.Name) {
+				unnamed = append(unnamed, s)
 			}
 		}
 	}
-	return firstAt(out)
+	return f.firstAt(named, unnamed)
 }
 
-// firstAt returns, for each address, the symbol that it is called by, in order of
-// address.
-func firstAt(list []Symbol) []Symbol {
-	order := make([]int32, len(list)) // symbols are large
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, j int32) int {
-		x, y := &list[i], &list[j]
-		if x.Vaddr != y.Vaddr {
-			return cmp.Compare(x.Vaddr, y.Vaddr)
+// firstAt returns, for each address, the symbol that it is called by, in order of address. named and unnamed are
+// in that order.
+func (f *File) firstAt(named []codeSymbol, unnamed []Symbol) []Symbol {
+	tables := f.tables().list
+	distinct := len(unnamed)
+	for i := range named {
+		if i == 0 || named[i].start != named[i-1].start {
+			distinct++
 		}
-		return cmp.Or(cmp.Compare(bindRank(x), bindRank(y)), cmp.Compare(underscores(x.Name), underscores(y.Name)),
-			cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name), cmp.Compare(i, j))
-	})
-	var out []Symbol
-	if len(list) > 0 {
-		out = make([]Symbol, 0, len(list))
 	}
-	for _, i := range order {
-		if n := len(out); n == 0 || out[n-1].Vaddr != list[i].Vaddr {
-			out = append(out, list[i])
+	if distinct == 0 {
+		return nil
+	}
+	out := make([]Symbol, 0, distinct)
+	var same []Symbol // of one address
+	for i, j := 0, 0; i < len(named) || j < len(unnamed); {
+		at := ^Vaddr(0)
+		if i < len(named) {
+			at = named[i].start
 		}
+		if j < len(unnamed) {
+			at = min(at, unnamed[j].Vaddr)
+		}
+		same = same[:0]
+		var last *table
+		for prev := (*rawSymbol)(nil); i < len(named) && named[i].start == at; i++ {
+			t := tables[named[i].table]
+			s := &t.symbols[named[i].symbol]
+			if prev == nil || !sameText(last, prev, t, s) || elf.ST_BIND(prev.info) != elf.ST_BIND(s.info) {
+				same = append(same, f.symbol(t, s))
+			}
+			last, prev = t, s
+		}
+		for ; j < len(unnamed) && unnamed[j].Vaddr == at; j++ {
+			same = append(same, unnamed[j])
+		}
+		out = append(out, slices.MinFunc(same, func(x, y Symbol) int { return compareNames(&x, &y) }))
 	}
 	return out
+}
+
+// compareNames orders the names of one address, the one that it is called by first.
+func compareNames(x, y *Symbol) int {
+	return cmp.Or(cmp.Compare(bindRank(x), bindRank(y)), cmp.Compare(underscores(x.Name), underscores(y.Name)),
+		cmp.Compare(len(x.Name), len(y.Name)), cmp.Compare(x.Name, y.Name))
 }
 
 func bindRank(s *Symbol) int {

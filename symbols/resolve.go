@@ -29,7 +29,7 @@ func (s *Space) resolve(p Place, ahead bool) ([]Site, error) {
 	p.Symbol = strings.ReplaceAll(p.Symbol, "(anonymous_namespace)", "(anonymous namespace)") // where no blank can be
 	switch p.Kind {
 	case PlaceAddr:
-		return one(s.siteAt(Addr(p.Value), p.String()))
+		return one(s.siteFor(p, Addr(p.Value)))
 	case PlaceVaddr, PlaceOffset:
 		return s.resolveNumber(p)
 	case PlaceLine:
@@ -104,7 +104,7 @@ func (s *Space) resolveNumber(p Place) ([]Site, error) {
 				return nil, &NotCodeError{Place: p.String(), Addr: 0, Lies: "the offset is in no loaded part of " + m.Name}
 			}
 		}
-		site, err := s.siteAt(m.Addr(v), p.String())
+		site, err := s.siteFor(p, m.Addr(v))
 		if err == nil && site.Module != m {
 			err = &NotCodeError{Place: p.String(), Addr: m.Addr(v), Lies: "is not in code of " + m.Name}
 		}
@@ -309,7 +309,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 			m = found
 		}
 	}
-	start, err := s.siteAt(a, p.String())
+	start, err := s.siteFor(p, a)
 	if err != nil {
 		return Site{}, err
 	}
@@ -322,7 +322,7 @@ func (s *Space) siteOf(p Place, m *Module, sym Symbol) (Site, error) {
 		return start, nil
 	}
 	at := a + Addr(p.Offset)
-	site, err := s.siteAt(at, p.String())
+	site, err := s.siteFor(p, at)
 	inside := err == nil && site.Module == start.Module && p.Offset > 0 &&
 		(site.Func.Start == start.Func.Start || site.Func.Start == 0 || start.Func.End == 0)
 	if !inside {

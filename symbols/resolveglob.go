@@ -85,7 +85,7 @@ func (s *Space) eachSite(p Place, m *Module, syms []Symbol) iter.Seq2[Site, erro
 // modules have means, as ever, the first of them.
 func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
 	first := map[string]*Module{}
-	seen := map[Addr]bool{}
+	var seen map[Addr]bool
 	var out []Site
 	var unbound error
 	for _, m := range list {
@@ -93,15 +93,19 @@ func (s *Space) resolveGlob(p Place, list []*Module) ([]Site, error) {
 			if p.File != "" && !sameSource(sym.File, p.File) && !m.File.declaredIn(sym.Vaddr, p.File) {
 				return true
 			}
-			if sym.Binding != Local {
-				if o := first[sym.Name]; o != nil && o != m && p.Module == "" {
-					return true
-				}
-				first[sym.Name] = m
+			if sym.Binding == Local || p.Module != "" {
+				return false
 			}
+			if o := first[sym.Name]; o != nil && o != m {
+				return true
+			}
+			first[sym.Name] = m
 			return false
 		})
 		out = slices.Grow(out, len(syms))
+		if len(seen) == 0 {
+			seen = make(map[Addr]bool, len(syms))
+		}
 		for site, err := range s.eachSite(p, m, syms) {
 			if errors.Is(err, ErrUnboundIFunc) {
 				unbound = err // an IFUNC that isn't bound yet must not make the others fail

@@ -16,26 +16,25 @@ const likeAddress = 16
 // other names are copied, and the table's own names are freed. It must be called after everything that
 // refers to them has been read (readVersions). If this would take more memory, the table doesn't change.
 func (t *table) share(full *table) {
-	order := make([]int32, 0, len(full.symbols))
+	type named struct {
+		at   Vaddr
+		name uint32
+	}
+	order := make([]named, 0, len(full.symbols))
 	for i := range full.symbols {
-		if full.symbols[i].named() {
-			order = append(order, int32(i))
+		if s := &full.symbols[i]; s.named() {
+			order = append(order, named{s.vaddr, s.name})
 		}
 	}
-	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Compare(full.symbols[a].vaddr, full.symbols[b].vaddr)
-	})
+	slices.SortFunc(order, func(a, b named) int { return cmp.Compare(a.at, b.at) })
 	shared := func(at Vaddr, name string) (off uint32, ok bool) {
-		i, _ := slices.BinarySearchFunc(order, at, func(a int32, v Vaddr) int {
-			return cmp.Compare(full.symbols[a].vaddr, v)
-		})
+		i, _ := slices.BinarySearchFunc(order, at, func(a named, v Vaddr) int { return cmp.Compare(a.at, v) })
 		for _, n := range order[i:min(i+likeAddress, len(order))] {
-			c := &full.symbols[n]
-			if c.vaddr != at {
+			if n.at != at {
 				break
 			}
-			if text := full.text(c.name); len(text) > len(name) && text[len(name)] == 0 && text[:len(name)] == name {
-				return c.name, true
+			if text := full.text(n.name); len(text) > len(name) && text[len(name)] == 0 && text[:len(name)] == name {
+				return n.name, true
 			}
 		}
 		return 0, false
@@ -59,5 +58,5 @@ func (t *table) share(full *table) {
 	for i, off := range names {
 		t.symbols[i].name = off
 	}
-	t.names, t.more = full.names, string(more)
+	t.names, t.more, t.shares = full.names, string(more), full
 }

@@ -39,14 +39,23 @@ type NamedAs struct {
 	Semaphore Vaddr
 }
 
-// siteAt makes the site of an address, which must be in code. place is what
-// the user wrote, for errors.
-func (s *Space) siteAt(a Addr, place string) (Site, error) {
+// siteFor makes the site of an address, which must be in code. p is what the user wrote, for errors.
+func (s *Space) siteFor(p Place, a Addr) (Site, error) {
+	site, e := s.siteAt(a)
+	if e != nil {
+		e.Place = p.String()
+		return Site{}, e
+	}
+	return site, nil
+}
+
+// siteAt is siteFor for a place that has no name yet.
+func (s *Space) siteAt(a Addr) (Site, *NotCodeError) {
 	v := s.now.Load()
 	m := v.moduleAt(a)
 	mapping, mapped := s.MappingAt(a)
 	if !mapped || !mapping.Exec || mapping.Path == "[vsyscall]" {
-		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
+		return Site{}, &NotCodeError{Addr: a, Lies: s.lies(a, m, mapping, mapped)}
 	}
 	site := Site{Addr: a, Module: m, Func: new(Func)}
 	if m == nil {
@@ -54,7 +63,7 @@ func (s *Space) siteAt(a Addr, place string) (Site, error) {
 	}
 	site.Vaddr = m.Vaddr(a)
 	if !m.File.Executable(site.Vaddr) {
-		return Site{}, &NotCodeError{Place: place, Addr: a, Lies: s.lies(a, m, mapping, mapped)}
+		return Site{}, &NotCodeError{Addr: a, Lies: s.lies(a, m, mapping, mapped)}
 	}
 	if fn, ok := m.File.FuncAt(site.Vaddr); ok {
 		*site.Func, site.Offset = fn, uint64(site.Vaddr-fn.Start)

@@ -30,6 +30,7 @@ func (s rawSymbol) defined() bool { return s.shndx != uint16(elf.SHN_UNDEF) }
 type table struct {
 	names    string
 	more     string      // names that follow those of the file: see share
+	shares   *table      // the table whose names these are; nil: its own
 	symbols  []rawSymbol // as in the file, the first (null) entry included
 	versions []version   // by version index; 0 and 1 have no name
 	dynamic  bool
@@ -43,6 +44,11 @@ type version struct {
 
 // name returns the symbol's name as in the file, perhaps followed by @VERSION.
 func (t *table) name(s *rawSymbol) string { return stringAt(t.text(s.name), 0) }
+
+// sameText reports whether two entries certainly have the same name as in the file: they share it.
+func sameText(tx *table, x *rawSymbol, ty *table, y *rawSymbol) bool {
+	return x.name == y.name && (tx == ty || (tx.shares == ty || ty.shares == tx) && uint64(x.name) < uint64(len(tx.names)))
+}
 
 // text returns the text at an offset of the names.
 func (t *table) text(off uint32) string {

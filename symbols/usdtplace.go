@@ -24,7 +24,7 @@ func (s *Space) resolveUSDT(p Place) ([]Site, error) {
 			if !MatchUSDT(p, u) {
 				continue
 			}
-			site, err := s.siteAt(m.Addr(u.Vaddr), p.String())
+			site, err := s.siteFor(p, m.Addr(u.Vaddr))
 			if err != nil {
 				failed = err
 				continue // it is in a part that isn't mapped any more

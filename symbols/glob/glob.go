@@ -15,7 +15,9 @@ func Match[T string | []byte](pattern string, text T, not string) bool {
 	for n < len(text) {
 		if p < len(pattern) && pattern[p] == '*' {
 			star, resume = p, n
-			p++
+			if p++; p == len(pattern) {
+				return true
+			}
 			continue
 		}
 		if p < len(pattern) {
