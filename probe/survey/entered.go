@@ -3,7 +3,6 @@ package survey
 import (
 	"runtime"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -45,15 +44,71 @@ type span struct{ lo, hi symbols.Vaddr }
 // edge is a way from one function into another's midst; both are numbers of spans.
 type edge struct{ from, to int32 }
 
-// ways are those that lead out of functions.
-type ways struct {
-	into   []edge          // into midsts
-	from   map[int32]int32 // from where jumps lead to a start; mixed where there are several
-	called map[int32]bool  // starts that calls lead to
+// finder finds spans, which are in order of their starts, by addresses.
+type finder struct {
+	spans []span
+	// pages has for each page from the first span's on, and for one more, how many spans start before it. It is nil
+	// where the spans lie far apart.
+	pages []int32
 }
 
-// mixed stands for more than one function.
-const mixed = -1
+// pageSize is that of the pages of finder.
+const pageSize = 4096
+
+func newFinder(spans []span) *finder {
+	f := &finder{spans: spans}
+	if len(spans) == 0 {
+		return f
+	}
+	n := (spans[len(spans)-1].lo-spans[0].lo)/pageSize + 2
+	if n > symbols.Vaddr(len(spans))*4+2 {
+		return f
+	}
+	f.pages = make([]int32, n)
+	k := 0
+	for p := range f.pages {
+		for k < len(spans) && spans[k].lo-spans[0].lo < symbols.Vaddr(p)*pageSize {
+			k++
+		}
+		f.pages[p] = int32(k)
+	}
+	return f
+}
+
+// at gives the last span that starts at an address or before it; -1: none does.
+func (f *finder) at(v symbols.Vaddr) int32 {
+	lo, hi := 0, len(f.spans)
+	if hi == 0 || v < f.spans[0].lo {
+		return -1
+	}
+	if p := (v - f.spans[0].lo) / pageSize; p+1 < symbols.Vaddr(len(f.pages)) {
+		lo, hi = int(f.pages[p]), int(f.pages[p+1])
+	}
+	for lo < hi {
+		if mid := (lo + hi) / 2; f.spans[mid].lo <= v {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return int32(lo) - 1
+}
+
+// ways are those that lead out of functions.
+type ways struct {
+	into   []edge  // into midsts
+	from   []int32 // for each span, from where jumps lead to its start: nowhere, a span, or mixed
+	called []bool  // for each span, whether a call leads to its start
+}
+
+const (
+	nowhere = -1
+	mixed   = -2 // more than one function
+)
+
+func newWays(n int) ways {
+	return ways{from: slices.Repeat([]int32{nowhere}, n), called: make([]bool, n)}
+}
 
 func findEntered(file *symbols.File) midst {
 	var spans []span
@@ -64,20 +119,22 @@ func findEntered(file *symbols.File) midst {
 	}
 	slices.SortFunc(spans, func(a, b span) int { return int(int64(a.lo) - int64(b.lo)) })
 	parts := min(runtime.GOMAXPROCS(0), len(spans)/1000+1)
+	find := newFinder(spans)
 	found := make([]ways, parts)
 	var wg sync.WaitGroup
 	for p := range parts {
-		wg.Go(func() { found[p].look(file, spans, len(spans)*p/parts, len(spans)*(p+1)/parts) })
+		wg.Go(func() {
+			found[p] = newWays(len(spans))
+			found[p].look(file, find, len(spans)*p/parts, len(spans)*(p+1)/parts)
+		})
 	}
 	wg.Wait()
 	all := &found[0]
 	for _, w := range found[1:] {
 		all.into = append(all.into, w.into...)
-		for to, from := range w.from {
-			all.jump(from, to)
-		}
-		for to := range w.called {
-			all.called[to] = true
+		for to := range spans {
+			all.jump(w.from[to], int32(to))
+			all.called[to] = all.called[to] || w.called[to]
 		}
 	}
 	out := midst{}
@@ -90,11 +147,10 @@ func findEntered(file *symbols.File) midst {
 }
 
 // look goes through the instructions of some of the spans.
-func (w *ways) look(file *symbols.File, spans []span, first, last int) {
-	w.from, w.called = map[int32]int32{}, map[int32]bool{}
+func (w *ways) look(file *symbols.File, find *finder, first, last int) {
 	var code []byte
 	for n := first; n < last; n++ {
-		s := spans[n]
+		s := find.spans[n]
 		var err error
 		if code, err = file.AppendText(code[:0], s.lo, int(s.hi-s.lo)); err != nil {
 			continue
@@ -107,7 +163,7 @@ func (w *ways) look(file *symbols.File, spans []span, first, last int) {
 			}
 			if t, ok := i.Target(uint64(s.lo)+uint64(at), code[at:]); ok {
 				if v := symbols.Vaddr(t); v < s.lo || v >= s.hi {
-					w.leads(spans, int32(n), v, i.Flags.Has(insn.Call))
+					w.leads(find, int32(n), v, i.Flags.Has(insn.Call))
 				}
 			}
 			at += int(i.Len)
@@ -115,11 +171,11 @@ func (w *ways) look(file *symbols.File, spans []span, first, last int) {
 	}
 }
 
-func (w *ways) leads(spans []span, from int32, v symbols.Vaddr, call bool) {
-	to := int32(sort.Search(len(spans), func(i int) bool { return spans[i].lo > v })) - 1
+func (w *ways) leads(find *finder, from int32, v symbols.Vaddr, call bool) {
+	to := find.at(v)
 	switch {
-	case to < 0 || v >= spans[to].hi:
-	case v != spans[to].lo:
+	case to < 0 || v >= find.spans[to].hi:
+	case v != find.spans[to].lo:
 		w.into = append(w.into, edge{from, to})
 	case call:
 		w.called[to] = true
@@ -129,10 +185,15 @@ func (w *ways) leads(spans []span, from int32, v symbols.Vaddr, call bool) {
 }
 
 func (w *ways) jump(from, to int32) {
-	if other, ok := w.from[to]; ok && other != from {
-		from = mixed
+	switch w.from[to] {
+	case nowhere:
+		w.from[to] = from
+	case from:
+	default:
+		if from != nowhere {
+			w.from[to] = mixed
+		}
 	}
-	w.from[to] = from
 }
 
 // pieceOf reports whether what leads into a function's midst is a part of it.
@@ -146,6 +207,5 @@ func (w *ways) pieceOf(file *symbols.File, spans []span, e edge) bool {
 		return ok && strings.HasPrefix(from.Symbol.Name, to.Symbol.Name+".cold")
 	}
 	// One without a name: what jumps to it, and nothing calls, nor takes its address.
-	by, ok := w.from[e.from]
-	return ok && by == e.to && !w.called[e.from] && file.Leads(from.Start)&(symbols.LeadCall|symbols.LeadTaken|symbols.LeadExported) == 0
+	return w.from[e.from] == e.to && !w.called[e.from] && file.Leads(from.Start)&(symbols.LeadCall|symbols.LeadTaken|symbols.LeadExported) == 0
 }
