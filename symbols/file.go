@@ -53,18 +53,20 @@ type File struct {
 	debugRead atomic.Bool
 	sources   lazy[[][]byte] // what names source files; nil: not told without debug
 	// otherBuild is a debug file that was found and not used.
-	otherBuild atomic.Pointer[OtherBuildError]
-	cfi        lazy[*unwind.Table]
-	ehRows     lazy[*unwind.Table]
-	rowsAsked  atomic.Int32 // without it
-	goRows     lazy[*goLines]
-	ledTo      lazy[[]Leads] // of ranges
-	calls      lazy[[]call]
-	sequences  lazy[[]Sequence]
-	usdt       lazy[[]USDT]
-	usdtAt     lazy[map[Vaddr][]*USDT]
-	isGo       lazy[bool]
-	texts      textPieces
+	otherBuild   atomic.Pointer[OtherBuildError]
+	cfi          lazy[*unwind.Table]
+	ehRows       lazy[*unwind.Table]
+	entries      lazy[[]entry] // of ranges
+	entriesAsked atomic.Int32  // how often was asked for a function's entry
+	midstsAsked  atomic.Int32  // how often for one that is no start of a range
+	goRows       lazy[*goLines]
+	ledTo        lazy[[]Leads] // of ranges
+	calls        lazy[[]call]
+	sequences    lazy[[]Sequence]
+	usdt         lazy[[]USDT]
+	usdtAt       lazy[map[Vaddr][]*USDT]
+	isGo         lazy[bool]
+	texts        textPieces
 }
 
 // codeRange is a run of executable bytes that the file holds.
