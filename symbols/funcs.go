@@ -274,6 +274,21 @@ func (f *File) FuncAt(v Vaddr) (fn Func, ok bool) {
 	return Func{}, false
 }
 
+// StartAt returns where the function starts that FuncAt returns, and takes less time.
+func (f *File) StartAt(v Vaddr) (start Vaddr, ok bool) {
+	list := f.functions()
+	if i := entryAt(list, v); i >= 0 {
+		return list[i].start, true
+	}
+	if s, ok := stubAt(f.pltByAddress(), v); ok {
+		return s.Vaddr, true
+	}
+	if r, found := fdeAt(f.fdes(), v); found && f.Executable(v) {
+		return r.start, true
+	}
+	return 0, false
+}
+
 // stubAt finds the PLT stub that holds the address.
 func stubAt(stubs []Symbol, v Vaddr) (Symbol, bool) {
 	i := sort.Search(len(stubs), func(i int) bool { return stubs[i].Vaddr > v-min(v, mostStub) })

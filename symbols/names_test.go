@@ -252,3 +252,29 @@ func TestGoTableAgreesWithSymtab(t *testing.T) {
 		t.Errorf("only %d functions compared", same)
 	}
 }
+
+// TestStartAt: StartAt knows the start that FuncAt does.
+func TestStartAt(t *testing.T) {
+	f, err := OpenFile(fixture.NeedFile(t, "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib64/libc.so.6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(v Vaddr) {
+		t.Helper()
+		fn, known := f.FuncAt(v)
+		if start, ok := f.StartAt(v); ok != known || start != fn.Start {
+			t.Errorf("%v is of the function at %v, %v; FuncAt says %v, %v", v, start, ok, fn.Start, known)
+		}
+	}
+	for _, fn := range f.Funcs() {
+		for _, v := range []Vaddr{fn.Start - 1, fn.Start, fn.Start + 1, fn.End - 1, fn.End} {
+			look(v)
+		}
+	}
+	for _, s := range f.plt() {
+		look(s.Vaddr)
+		look(s.Vaddr + 3)
+	}
+	look(0)
+	look(^Vaddr(0))
+}

@@ -36,11 +36,11 @@ func (a *Around) Of(code []byte, fn *symbols.Func, m *symbols.Module) ([]byte, p
 		code = more
 	}
 	known := plan.Known{Next: len(code)}
-	if next, ok := file.FuncAt(fn.End); ok && next.Start >= fn.End {
-		known.Next = int(next.Start - fn.Start)
+	if next, ok := file.StartAt(fn.End); ok && next >= fn.End {
+		known.Next = int(next - fn.Start)
 	} else {
 		for v := fn.End; v < fn.Start+symbols.Vaddr(len(code)); v++ {
-			if g, ok := file.FuncAt(v); ok && g.Start == v {
+			if start, ok := file.StartAt(v); ok && start == v {
 				known.Next = int(v - fn.Start)
 				break
 			}
@@ -80,7 +80,7 @@ func (a *Around) Wide(sweep *insn.Function, fn *symbols.Func, m *symbols.Module)
 	for fn.Start-lo < wide {
 		v := lo - 1
 		for ; lo-v < behind; v-- {
-			if _, ok := m.File.FuncAt(v); ok {
+			if _, ok := m.File.StartAt(v); ok {
 				break
 			}
 		}
@@ -94,7 +94,7 @@ func (a *Around) Wide(sweep *insn.Function, fn *symbols.Func, m *symbols.Module)
 	for hi-fn.End < wide {
 		v := hi
 		for ; v-hi < behind; v++ {
-			if _, ok := m.File.FuncAt(v); ok {
+			if _, ok := m.File.StartAt(v); ok {
 				break
 			}
 		}

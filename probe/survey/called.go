@@ -71,6 +71,6 @@ func onlyJumpedTo(w symbols.Site, decode func() (*insn.Function, error)) bool {
 // not at its start.
 func inMiddle(w symbols.Site, to uint64) bool {
 	v := w.Vaddr + symbols.Vaddr(to-uint64(w.Addr))
-	fn, ok := w.Module.File.FuncAt(v)
-	return ok && fn.Start != v && fn.Start != w.Func.Start
+	start, ok := w.Module.File.StartAt(v)
+	return ok && start != v && start != w.Func.Start
 }
