@@ -58,6 +58,7 @@ type brief struct {
 	pps      uint8 // mandatory prefixes with which it is known, as bits of selects
 	how      uint8
 	group    uint8 // the number of the group
+	bytes    bool  // a register that is written is one of a byte
 }
 
 // Members of brief.how.
@@ -135,6 +136,10 @@ func briefOf(row opcode.Attr) (b brief) {
 			b.how |= x.how
 		}
 	}
+	if row&opcode.EGPR == 0 {
+		b.how &^= writesRM
+	}
+	b.bytes = row&(opcode.EByte|opcode.GByte|opcode.OByte) != 0
 	switch row & (opcode.EMem | opcode.EReg) {
 	case opcode.EMem:
 		b.how |= noReg
@@ -164,8 +169,7 @@ func makeTails() (out [256]uint8) {
 }
 
 // common reads the instruction at the start of code if it is one of those that nearly all code consists of: of the
-// first two opcode maps, and nowhere near the edge of what is defined. Those that name rsp as a register that they
-// write are not among them.
+// first two opcode maps, and nowhere near the edge of what is defined.
 func common(code *[ahead]byte) (p Part, ok bool) {
 	var rex byte
 	var set Prefixes
@@ -192,19 +196,19 @@ func common(code *[ahead]byte) (p Part, ok bool) {
 	if f.how&isGroup != 0 {
 		f = &briefs[opcode.GroupRow(int(f.group), m)]
 	}
-	if f.pps&selects[set&15] == 0 || f.how&writesLow != 0 && isRSP(b, rex&REXB) {
+	if f.pps&selects[set&15] == 0 {
 		return p, false
 	}
 	p.Flags = f.reg
+	sp := f.how&writesLow != 0 && isRSP(b, rex&REXB)
 	if f.how&hasModRM != 0 {
 		k++
-		if f.how&writesReg != 0 && isRSP(m>>3, rex&REXR) {
-			return p, false
-		}
+		sp = sp || f.how&writesReg != 0 && isRSP(m>>3, rex&REXR)
 		if m >= 0xc0 {
-			if f.how&noReg != 0 || f.how&writesRM != 0 && isRSP(m, rex&REXB) {
+			if f.how&noReg != 0 {
 				return p, false
 			}
+			sp = sp || f.how&writesRM != 0 && isRSP(m, rex&REXB)
 		} else {
 			if f.how&noMem != 0 {
 				return p, false
@@ -218,6 +222,12 @@ func common(code *[ahead]byte) (p Part, ok bool) {
 			}
 			k += int(tails[m])
 		}
+	}
+	if sp {
+		if f.bytes {
+			return p, false // it may be ah
+		}
+		p.Flags |= WritesSP
 	}
 	p.imm = f.imm[set&PrefixOpSize|Prefixes(rex&REXW>>2)]
 	k += int(p.imm)

@@ -3,6 +3,7 @@ package insn
 import (
 	"math"
 	"slices"
+	"sync"
 )
 
 // Relocate makes the instruction at the start of code, whose address is from, run at the
@@ -17,7 +18,10 @@ import (
 //
 // The only error is *RefusedError.
 func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
-	return new(Relocator).One(code, from, to, opts)
+	r := relocators.Get().(*Relocator)
+	defer relocators.Put(r)
+	m, err := r.One(code, from, to, opts)
+	return m.clone(), err
 }
 
 // RelocateWindow is Relocate for all of the instructions in code, which they fill exactly. A
@@ -27,7 +31,18 @@ func Relocate(code []byte, from, to uint64, opts Options) (Moved, error) {
 //
 // The code is at most MaxMoved bytes for each instruction.
 func RelocateWindow(code []byte, from, to uint64, opts Options) (Moved, error) {
-	return new(Relocator).Window(code, from, to, opts)
+	r := relocators.Get().(*Relocator)
+	defer relocators.Put(r)
+	m, err := r.Window(code, from, to, opts)
+	return m.clone(), err
+}
+
+// relocators are those that nobody uses.
+var relocators = sync.Pool{New: func() any { return new(Relocator) }}
+
+func (m Moved) clone() Moved {
+	m.Code, m.Points, m.Starts = slices.Clone(m.Code), slices.Clone(m.Points), slices.Clone(m.Starts)
+	return m
 }
 
 // Relocator relocates one window after another in the same memory. The zero Relocator is ready to use. It is not safe
@@ -39,11 +54,12 @@ type Relocator struct {
 
 // One is Relocate. What it returns is valid until the next call.
 func (r *Relocator) One(code []byte, from, to uint64, opts Options) (Moved, error) {
-	i, err := Decode(code)
+	p, err := DecodePart(code)
 	if err != nil {
+		i, _ := Decode(code)
 		return Moved{}, &RefusedError{Rule: "the bytes can't be decoded", At: from, Inst: i, Err: err}
 	}
-	return r.Window(code[:i.Len], from, to, opts)
+	return r.Window(code[:p.Len], from, to, opts)
 }
 
 // Window is RelocateWindow. What it returns is valid until the next call.
@@ -103,7 +119,11 @@ func readWindow(list []placed, code []byte, from uint64) ([]placed, error) {
 	list = slices.Grow(list, len(code)/shortest+1)
 	for off := 0; off < len(code); {
 		at := from + uint64(off)
-		i, err := Decode(code[off:])
+		p, err := DecodePart(code[off:])
+		i := Inst{Flags: p.Flags, Len: p.Len} // all that is asked of one whose copy is the same bytes
+		if !p.same(err) {
+			i, err = Decode(code[off:])
+		}
 		if err != nil {
 			return nil, &RefusedError{Rule: "the bytes can't be decoded", At: at, Inst: i, Err: err}
 		}
@@ -149,8 +169,13 @@ func SameOffset(code []byte, off int) bool {
 
 // plain reports whether the first instruction's copy is the same bytes wherever it lies, and returns its length.
 func plain(code []byte) (length int, same bool) {
-	i, err := Decode(code)
-	return int(i.Len), err == nil && !i.Flags.Any(RelBranch|RIPRel|Call) && i.Refusal() == ""
+	p, err := DecodePart(code)
+	return int(p.Len), p.same(err)
+}
+
+// same reports whether the copy of an instruction, which was decoded with err, is the same bytes wherever it lies.
+func (p Part) same(err error) bool {
+	return err == nil && !p.Flags.Any(RelBranch|RIPRel|Call) && Inst{Flags: p.Flags}.Refusal() == ""
 }
 
 // all emits every instruction and the jump back.
