@@ -231,6 +231,19 @@ func (s stage) InCopy(regs *unix.PtraceRegs, mem symbols.Memory) (*unix.PtraceRe
 	return out, pt.State, ok
 }
 
+// behindCopies returns the program's registers for a thread that has just run the last copy of a stage, which runs on
+// into the next: it stands at the start of that one. ok is false for a thread anywhere else.
+func (ps *patches) behindCopies(regs *unix.PtraceRegs) (*unix.PtraceRegs, bool) {
+	pc := symbols.Addr(regs.Rip)
+	s := ps.lastBelow(pc)
+	if s.None() || s.RunsOn() == 0 || pc != s.Base+symbols.Addr(s.Size) {
+		return nil, false
+	}
+	out := *regs
+	out.Rip = uint64(s.RunsOn())
+	return &out, true
+}
+
 // Leave returns the program's registers for a thread in the stage: at the jump's place, or at or
 // behind a displaced instruction. The thread's hit may be taken or not. ok is false if the
 // registers can't be found out.

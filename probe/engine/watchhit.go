@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/fetch"
 	"kprobe/probe/debugreg"
 	"kprobe/probe/feed"
@@ -104,12 +102,12 @@ func (tg *Target) programRegs(t *tracee.Thread) (own symbols.Addr, ok bool) {
 	if !tg.ownCode(pc) {
 		return 0, true
 	}
-	var out *unix.PtraceRegs
 	var first symbols.Addr
-	if st := tg.Patches.StageAt(pc); !st.None() {
+	out, ok := tg.Patches.behindCopies(regs) // an access is reported behind the instruction
+	if st := tg.Patches.StageAt(pc); !ok && !st.None() {
 		out, _, ok = st.InCopy(regs, tg.Proc)
 		first = st.At
-	} else if st := tg.siteOfCopy(pc); st != nil {
+	} else if st := tg.siteOfCopy(pc); !ok && st != nil {
 		out, ok = st.leave(regs, tg.Proc)
 		first = st.Addr
 	}

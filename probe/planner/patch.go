@@ -164,6 +164,15 @@ func (s *Stage) Onward() symbols.Addr {
 	return s.At + symbols.Addr(s.displaced)
 }
 
+// RunsOn is the program's address for a thread behind the copies if these run on into the next stage without a jump;
+// else 0.
+func (s *Stage) RunsOn() symbols.Addr {
+	if !s.goesOn || s.probed {
+		return 0
+	}
+	return s.At + symbols.Addr(s.displaced)
+}
+
 // Moved are the stage's copies. They are made anew at each call, to save memory: there are many stages and
 // few calls.
 func (s *Stage) Moved() insn.Moved {
