@@ -253,7 +253,7 @@ func TestGoTableAgreesWithSymtab(t *testing.T) {
 	}
 }
 
-// TestStartAt: StartAt knows the start that FuncAt does.
+// TestStartAt: StartAt and EachExtent know of functions what FuncAt and Funcs do.
 func TestStartAt(t *testing.T) {
 	f, err := OpenFile(fixture.NeedFile(t, "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib64/libc.so.6"))
 	if err != nil {
@@ -270,6 +270,16 @@ func TestStartAt(t *testing.T) {
 		for _, v := range []Vaddr{fn.Start - 1, fn.Start, fn.Start + 1, fn.End - 1, fn.End} {
 			look(v)
 		}
+	}
+	list, n := f.Funcs(), 0
+	for start, end := range f.EachExtent() {
+		if n == len(list) || list[n].Start != start || list[n].End != end {
+			t.Fatalf("function %d of %d extends from %v to %v", n, len(list), start, end)
+		}
+		n++
+	}
+	if n != len(list) {
+		t.Errorf("%d functions of %d", n, len(list))
 	}
 	for _, s := range f.plt() {
 		look(s.Vaddr)

@@ -147,8 +147,8 @@ func (a *Around) scan(m *symbols.Module) *plan.Targets {
 
 func scanTargets(m *symbols.Module) *plan.Targets {
 	lo, hi, n := ^symbols.Vaddr(0), symbols.Vaddr(0), 0
-	for f := range m.File.EachFunc() {
-		lo, hi, n = min(lo, f.Start), max(hi, f.End), n+1
+	for start, end := range m.File.EachExtent() {
+		lo, hi, n = min(lo, start), max(hi, end), n+1
 		if hi-lo > maxScan {
 			return nil
 		}
@@ -161,8 +161,8 @@ func scanTargets(m *symbols.Module) *plan.Targets {
 		return nil
 	}
 	ranges := make([]plan.Range, 0, n)
-	for f := range m.File.EachFunc() {
-		ranges = append(ranges, plan.Range{Lo: uint64(f.Start) + m.Bias, Hi: uint64(f.End) + m.Bias})
+	for start, end := range m.File.EachExtent() {
+		ranges = append(ranges, plan.Range{Lo: uint64(start) + m.Bias, Hi: uint64(end) + m.Bias})
 	}
 	return plan.ScanTargets(text, uint64(lo)+m.Bias, ranges)
 }

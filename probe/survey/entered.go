@@ -112,9 +112,9 @@ func newWays(n int) ways {
 
 func findEntered(file *symbols.File) midst {
 	var spans []span
-	for f := range file.EachFunc() {
-		if f.End > f.Start {
-			spans = append(spans, span{f.Start, f.End})
+	for start, end := range file.EachExtent() {
+		if end > start {
+			spans = append(spans, span{start, end})
 		}
 	}
 	slices.SortFunc(spans, func(a, b span) int { return int(int64(a.lo) - int64(b.lo)) })
