@@ -119,7 +119,9 @@ func (s *Sweeper) Sweep(code []byte, start uint64, opts SweepOptions) (*Function
 
 // divide finds the instructions.
 func (f *Function) divide(anchors []uint32) {
-	code, starts, flags, sizes := f.code, f.starts, f.flags, f.sizes
+	const usual = 4 // bytes of an instruction
+	n := len(f.code)/usual + 1
+	code, starts, flags, sizes := f.code, slices.Grow(f.starts, n), slices.Grow(f.flags, n), slices.Grow(f.sizes, n)
 	for off := 0; off < len(code); {
 		p, err := DecodePart(code[off:])
 		if err != nil {
