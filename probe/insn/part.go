@@ -26,8 +26,8 @@ func (p Part) signed(code []byte) (v int64, ok bool) {
 	return field(code, p.Len-p.imm, p.imm)
 }
 
-// DecodePart is Decode for those who need no more than a Part, and several times as fast. The errors are the same, and
-// without an error the Flags and Len.
+// DecodePart is Decode for those who need no more than a Part. It takes a third of the time. The errors are the same, and
+// so are Flags and Len if there is none.
 func DecodePart(code []byte) (Part, error) {
 	if len(code) >= ahead {
 		if p, ok := common((*[ahead]byte)(code)); ok && int(p.Len) <= len(code) {
@@ -53,12 +53,12 @@ const ahead = 16
 
 // brief is what a row of the opcode tables says about instructions that common knows.
 type brief struct {
-	reg, mem Flags // of the forms with and without a memory operand
-	imm      [4]uint8
-	pps      uint8 // mandatory prefixes with which it is known, as bits of selects
-	how      uint8
-	group    uint8 // the number of the group
-	bytes    bool  // a register that is written is one of a byte
+	reg, mem Flags    // of the forms without and with a memory operand
+	imm      [4]uint8 // bytes of the immediate: with 66 in bit 0, with REX.W in bit 1
+	pps      uint8    // mandatory prefixes with which it is known, as bits of selects
+	how      uint8    // as below
+	group    uint8    // the number of the group
+	bytes    bool     // a register that is written is one of a byte
 }
 
 // Members of brief.how.
