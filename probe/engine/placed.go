@@ -53,12 +53,15 @@ type rarePlaced struct {
 	pop       uint64              // bytes that a return probe's instruction pops beyond the address (ret imm16)
 }
 
-func (p *Placed) rarely() rarePlaced {
+// rarely is what few probes have, for reading one member of it: the engine changes others while readers ask.
+func (p *Placed) rarely() *rarePlaced {
 	if p.rare == nil {
-		return rarePlaced{}
+		return &noneRare
 	}
-	return *p.rare
+	return p.rare
 }
+
+var noneRare rarePlaced // never changed
 
 // rarer is where to set what few probes have.
 func (p *Placed) rarer() *rarePlaced {
