@@ -31,7 +31,7 @@ type Space struct {
 // chunk is code memory: mapped, or to be mapped.
 type chunk struct {
 	Range
-	used    []Range  // in order, adjacent ones joined
+	used    rangeSet
 	touched []uint64 // a bit per page that holds code
 }
 
@@ -52,7 +52,7 @@ func NewSpace(gaps []Range) *Space {
 // them outside r don't count.
 func (s *Space) Mapped(r Range, taken []Range) {
 	s.Exclude(r)
-	c := &chunk{Range: r, used: make([]Range, 0, len(taken)+1)}
+	c := &chunk{Range: r}
 	for _, u := range taken {
 		if u = (Range{max(u.Lo, r.Lo), min(u.Hi, r.Hi)}); u.Lo < u.Hi {
 			c.take(u)
@@ -109,7 +109,7 @@ func (s *Space) Release(addr uint64, size int) {
 	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].Lo > addr })
 	if i > 0 && r.Hi <= s.chunks[i-1].Hi {
 		c := s.chunks[i-1]
-		c.used = without(c.used, r)
+		c.used.remove(r)
 	}
 }
 
@@ -213,7 +213,7 @@ func (s *Space) inChunks(w Want, a uint64, touched bool) (uint64, bool) {
 				continue
 			}
 		}
-		if u, hit := c.hit(r); hit {
+		if u, hit := c.used.hit(r); hit {
 			a = u.Hi
 			continue
 		}
@@ -265,15 +265,7 @@ func (s *Space) insert(c *chunk) {
 	s.chunks = slices.Insert(s.chunks, i, c)
 }
 
-// hit is the first taken range that overlaps r.
-func (c *chunk) hit(r Range) (Range, bool) {
-	i := sort.Search(len(c.used), func(i int) bool { return c.used[i].Hi > r.Lo })
-	if i < len(c.used) && c.used[i].Lo < r.Hi {
-		return c.used[i], true
-	}
-	return Range{}, false
-}
-
+// take notes that r is used.
 func (c *chunk) take(r Range) {
 	pages := (c.Hi - c.Lo + pageSize - 1) / pageSize
 	if c.touched == nil {
@@ -282,17 +274,5 @@ func (c *chunk) take(r Range) {
 	for p := (r.Lo - c.Lo) / pageSize; p <= (r.Hi-1-c.Lo)/pageSize; p++ {
 		c.touched[p/64] |= 1 << (p % 64)
 	}
-	i := sort.Search(len(c.used), func(i int) bool { return c.used[i].Lo > r.Lo })
-	before, behind := i > 0 && c.used[i-1].Hi == r.Lo, i < len(c.used) && c.used[i].Lo == r.Hi
-	switch {
-	case before && behind:
-		c.used[i-1].Hi = c.used[i].Hi
-		c.used = slices.Delete(c.used, i, i+1)
-	case before:
-		c.used[i-1].Hi = r.Hi
-	case behind:
-		c.used[i].Lo = r.Lo
-	default:
-		c.used = slices.Insert(c.used, i, r)
-	}
+	c.used.add(r)
 }
