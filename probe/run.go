@@ -54,13 +54,9 @@ func (s *Session) Run(ctx context.Context, sink Sink) (Summary, error) {
 	return s.conclude(ctx, err)
 }
 
-const (
-	// sinkPatience is how long a sink may take for the last hits of a run before the
-	// processes are left without waiting for it.
-	sinkPatience = time.Second
-	// leaveTime is how long leaving the processes may take then.
-	leaveTime = 30 * time.Second
-)
+// sinkPatience is how long a sink may take for the last hits of a run before the
+// processes are left without waiting for it.
+const sinkPatience = time.Second
 
 // giveLast passes the records that are still in the rings to the sink. If ctx is done and the
 // sink takes too long, the processes are left in the meantime.
@@ -87,7 +83,7 @@ func (s *Session) giveLast(ctx context.Context, feeds []*engine.Feed) error {
 		return err
 	case <-time.After(sinkPatience):
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), LeaveTime(s.Stats()))
 	defer cancel()
 	return errors.Join(s.engine.Leave(end), <-given)
 }

@@ -68,6 +68,22 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
+// leaveTime is how long up to leaveAtOnce places may take to be restored, and as many more each time. It is far longer
+// than they take, also if other programs need the processors.
+const (
+	leaveTime   = 30 * time.Second
+	leaveAtOnce = 1 << 16
+)
+
+// LeaveTime is a limit for Close: how long probes with such stats may take to be removed.
+func LeaveTime(stats []Stats) time.Duration {
+	n := 0
+	for i := range stats {
+		n += stats[i].Places
+	}
+	return leaveTime * time.Duration(1+n/leaveAtOnce)
+}
+
 // Pauses returns how long the session has stopped all threads of its processes: the longest
 // time, and the sum. Hits of breakpoints, which stop one thread, are not included. Any
 // goroutine may call it, also after Close.

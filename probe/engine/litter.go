@@ -21,7 +21,7 @@ const (
 	globRoom   = 128 << 20 // bytes, while the places of a glob are found
 	// entryRoom and returnRoom are more than what a probe takes of the heap at most while jumps are planned: 1.5 KB for
 	// an entry and 2.6 KB for a return, of all functions of node. kprobe then takes less than 400 MB for them.
-	entryRoom  = 2800 // bytes
+	entryRoom  = 2200 // bytes
 	returnRoom = 3900 // bytes
 	// litterEvery is how often the percentage is adapted to what is in use.
 	litterEvery = 20 * time.Millisecond

@@ -93,7 +93,7 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	}
 	defer func() {
 		signals.ended()
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), probe.LeaveTime(s.Stats()))
 		defer cancel()
 		if cerr := s.Close(end); cerr != nil {
 			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))

@@ -28,9 +28,6 @@ import (
 // errNotIn says that a signal came before the probes were in.
 var errNotIn = errors.New("interrupted before the probes were in")
 
-// closeTime bounds how long probes may take to come out.
-const closeTime = 30 * time.Second
-
 // sessionOptions are what trace and profile have in common: definitions, a
 // target, and how long to go on.
 type sessionOptions struct {
@@ -252,7 +249,7 @@ func (o *sessionOptions) run(ctx context.Context, d *Deps, m *messages, p probe.
 		if len(o.command) > 0 && !o.pending && errors.Is(err, symbols.ErrNoSymbol) {
 			err = &startedError{err, filepath.Base(o.command[0])}
 		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), probe.LeaveTime(s.Stats()))
 		defer cancel()
 		if cerr := s.Close(end); cerr != nil {
 			err = both(err, fail(fmt.Errorf("take the probes out: %w: %w", errLeftBehind, cerr)))
