@@ -2,10 +2,8 @@ package area
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -125,44 +123,13 @@ func (a *Area) RestoreText(stopped []*tracee.Thread) error {
 func (a *Area) Lift(list []*Write, stopped []*tracee.Thread) error {
 	err := Restore(a.Proc, list, stopped)
 	for _, w := range list {
-		a.noteLifted(w)
+		a.lifted.note(w)
 	}
 	return err
 }
 
-// noteLifted remembers where kprobe's bytes were: a thread may have a trap from there that is
-// not answered yet.
-func (a *Area) noteLifted(w *Write) {
-	if w.Wrote {
-		a.lifted.list, a.lifted.sorted = append(a.lifted.list, w), false
-		a.lifted.longest = max(a.lifted.longest, uint64(len(w.New)))
-	}
-}
-
-// lifted are writes that were undone.
-type lifted struct {
-	list    []*Write
-	longest uint64 // of them, in bytes
-	sorted  bool   // by address
-}
-
-// at reports whether one of the writes had changed the byte at an address.
-func (x *lifted) at(a uint64) bool {
-	if !x.sorted {
-		slices.SortFunc(x.list, func(v, w *Write) int { return cmp.Compare(v.At, w.At) })
-		x.sorted = true
-	}
-	first, _ := slices.BinarySearchFunc(x.list, a-min(a, x.longest), func(w *Write, at uint64) int { return cmp.Compare(w.At, at) })
-	for _, w := range x.list[first:] {
-		if w.At > a {
-			break
-		}
-		if w.lifted(a) {
-			return true
-		}
-	}
-	return false
-}
+// SettleLifted prepares for the stop in which kprobe leaves, after Lift has undone thousands of writes before it.
+func (a *Area) SettleLifted() { a.lifted.settle() }
 
 // holds reports whether pc is in memory that is about to go: copies, detours, return
 // trampolines, fallback handlers, injected code.

@@ -131,12 +131,12 @@ func (a *Area) answerLifted(t *tracee.Thread, now *unix.PtraceRegs) (answered bo
 	regs := *now
 	if t.AtTrap() {
 		regs.Rip-- // the int3 has had no effect
-		if a.lifted.at(regs.Rip) {
+		if a.lifted.has(regs.Rip) {
 			return true, a.lead(t, &regs)
 		}
 		return false, nil
 	}
-	return a.lifted.at(regs.Rip) && t.DropFault(unix.SIGILL), nil // a guard: the program's instruction is there again
+	return a.lifted.has(regs.Rip) && t.DropFault(unix.SIGILL), nil // a guard: the program's instruction is there again
 }
 
 // mostInFallback bounds how many instructions of a fallback handler a thread executes.

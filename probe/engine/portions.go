@@ -140,6 +140,7 @@ func (tg *Target) liftInPortions(ctx context.Context) {
 		}
 	}
 	tg.Area.Journal.Trim()
+	tg.Area.SettleLifted()
 	tg.Engine.Logf("process %d: %d jumps were taken out in %v", tg.Proc.PID(), all-len(todo), &p)
 }
 
