@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"slices"
 
 	"kprobe/probe/area"
@@ -19,9 +20,19 @@ func (tg *Target) Rewrite(list []Change) error { return memory.Rewrite(tg.Proc, 
 // all threads are stopped. The writes that lead into a patch come last, so that no thread comes to
 // half a patch if kprobe is killed in between.
 func (tg *Target) writePatches(list []*Patch) error {
-	var first, second []Change
+	leading, others := 0, 0
 	for _, p := range list {
-		for _, w := range p.writes() {
+		for w := range p.allWrites() {
+			if w.Leads {
+				leading++
+			} else {
+				others++
+			}
+		}
+	}
+	first, second := make([]Change, 0, others), make([]Change, 0, leading)
+	for _, p := range list {
+		for w := range p.allWrites() {
 			if c := (Change{At: w.At, New: w.Old}); w.Leads {
 				second = append(second, c)
 			} else {
@@ -68,18 +79,29 @@ func writesOf(list []*Patch) (all []*area.Write, of [][]*area.Write) {
 // writes lists the patch's writes that are in the journal, whether they are in the text already or
 // not.
 func (p *Patch) writes() (list []*area.Write) {
-	for q := p; q != nil; q = q.island {
-		for i, w := range q.Plan.Writes() {
-			if i == len(q.entries) {
-				break
-			}
-			list = append(list, &area.Write{
-				Change: Change{At: w.At, Old: w.Bytes, New: w.Old},
-				Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && w.Last,
-			})
-		}
+	for w := range p.allWrites() {
+		list = append(list, &w)
 	}
 	return list
+}
+
+// allWrites yields what writes lists.
+func (p *Patch) allWrites() iter.Seq[area.Write] {
+	return func(yield func(area.Write) bool) {
+		for q := p; q != nil; q = q.island {
+			for i, w := range q.Plan.Writes() {
+				if i == len(q.entries) {
+					break
+				}
+				if !yield(area.Write{
+					Change: Change{At: w.At, Old: w.Bytes, New: w.Old},
+					Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && w.Last,
+				}) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // RestoreSites removes the int3s of sites. All threads must be stopped. The copies stay. A site that

@@ -41,24 +41,34 @@ const (
 func Rewrite(p *tracee.Process, list []Change) error {
 	slices.SortFunc(list, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
 	var errs []error
+	r := rewriting{p: p}
 	for len(list) > 0 {
 		n := 1
 		for n < len(list) && list[n].At < list[n-1].End()+rewriteGap && list[n].End()-list[0].At <= rewriteMost {
 			n++
 		}
-		errs = append(errs, rewriteSpan(p, list[:n]))
+		errs = append(errs, r.span(list[:n]))
 		list = list[n:]
 	}
 	return errors.Join(errs...)
 }
 
-func rewriteSpan(p *tracee.Process, list []Change) error {
+// rewriting is a Rewrite that is under way.
+type rewriting struct {
+	p   *tracee.Process
+	buf []byte // of the span that is written
+}
+
+// span makes changes that are neighbours.
+func (r *rewriting) span(list []Change) error {
 	start := list[0].At
-	span := make([]byte, list[len(list)-1].End()-start)
-	if _, err := p.ReadMemory(span, symbols.Addr(start)); err != nil {
+	size := int(list[len(list)-1].End() - start)
+	r.buf = slices.Grow(r.buf[:0], size)
+	span := r.buf[:size]
+	if _, err := r.p.ReadMemory(span, symbols.Addr(start)); err != nil {
 		switch {
 		case len(list) > 1:
-			return errors.Join(rewriteSpan(p, list[:1]), rewriteSpan(p, list[1:]))
+			return errors.Join(r.span(list[:1]), r.span(list[1:]))
 		case list[0].Old != nil && errors.Is(err, unix.EFAULT) && !errors.Is(err, symbols.ErrLatePage):
 			list[0].Done = true // its library was unloaded
 			return nil
@@ -75,7 +85,7 @@ func rewriteSpan(p *tracee.Process, list []Change) error {
 		}
 	}
 	if changed {
-		if err := p.WriteMemory(span, symbols.Addr(start)); err != nil {
+		if err := r.p.WriteMemory(span, symbols.Addr(start)); err != nil {
 			for i := range list {
 				list[i].Wrote = false
 			}

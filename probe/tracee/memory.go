@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 
 	"kprobe/internal/procfs"
@@ -218,14 +219,31 @@ func (p *Process) WriteMemory(b []byte, at symbols.Addr) error {
 			return fmt.Errorf("write %d bytes of process %d at %v: %w", len(b), p.pid, at, err)
 		}
 	}
-	back := make([]byte, len(b))
-	if _, err := p.ReadMemory(back, at); err != nil {
-		return fmt.Errorf("verify what was written: %w", err)
-	}
-	if !bytes.Equal(back, b) {
-		return fmt.Errorf("write %d bytes of process %d at %v: memory reads differently: %w", len(b), p.pid, at, syscall.EIO)
+	if err := p.verify(b, at); err != nil {
+		return err
 	}
 	p.tr.unborn.write(p, b, at)
+	return nil
+}
+
+// readBack are buffers for what verify reads.
+var readBack = sync.Pool{New: func() any { return new([16 * pageSize]byte) }}
+
+// verify returns an error if the process's memory doesn't have what was written there.
+func (p *Process) verify(b []byte, at symbols.Addr) error {
+	buf := readBack.Get().(*[16 * pageSize]byte)
+	defer readBack.Put(buf)
+	for off := 0; off < len(b); {
+		part := b[off:min(off+len(buf), len(b))]
+		back := buf[:len(part)]
+		if _, err := p.ReadMemory(back, at+symbols.Addr(off)); err != nil {
+			return fmt.Errorf("verify what was written: %w", err)
+		}
+		if !bytes.Equal(back, part) {
+			return fmt.Errorf("write %d bytes of process %d at %v: memory reads differently: %w", len(b), p.pid, at, syscall.EIO)
+		}
+		off += len(part)
+	}
 	return nil
 }
 
