@@ -93,7 +93,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 		defer stop()
 		letOut = func(w symbols.Site) { tg.funcs[survey.Start(w)].Release() }
 	}
-	out := make([]planner.Request, 0, len(places)) // most have one
+	out := &resolved{requests: make([]planner.Request, 0, len(places)), left: len(places)} // most have one request
 	var refused error
 	left := map[string]int{} // number of places left out, by reason
 	var without assess.Partly
@@ -103,7 +103,7 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 		}
 		tg.Engine.progress("checking places", i, len(places))
 		letIn(w)
-		more, err := tg.place(d, ev, w)
+		err := tg.place(d, ev, w, out)
 		letOut(w)
 		if err != nil {
 			if len(places) > 1 && without.Skip(w, err) {
@@ -131,12 +131,11 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 			}
 			return nil, err
 		}
-		out = append(out, more...)
 	}
-	if len(out) == 0 && without.First != nil {
+	if len(out.requests) == 0 && without.First != nil {
 		return nil, without.First
 	}
-	if len(out) == 0 && refused != nil {
+	if len(out.requests) == 0 && refused != nil {
 		return nil, refused
 	}
 	if without.First != nil {
@@ -145,25 +144,51 @@ func (tg *Target) resolve(d *fetch.Def, ev *Event, named namedPlaces) ([]planner
 	for _, why := range slices.Sorted(maps.Keys(left)) {
 		tg.Engine.Warnf("%s: %d of %d places are not probed: %s", d.Place, left[why], len(places), why)
 	}
-	return append(out, tg.resolveInlined(d, ev, places)...), nil
+	tg.resolveInlined(d, ev, places, out)
+	return out.requests, nil
 }
 
-// place makes the requests of a definition at one place.
-func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Request, error) {
-	found, err := tg.assessor().Definition(d, w)
+// resolved collects the requests of a definition.
+type resolved struct {
+	requests []planner.Request
+	room     []assess.Place // for the next places
+	left     int            // how many places may come
+}
+
+// placesAtOnce is how many places are in one piece of memory, which is in use as long as one of them is.
+const placesAtOnce = 16
+
+// keep keeps a place for requests.
+func (x *resolved) keep(at assess.Place) *assess.Place {
+	if len(x.room) == 0 {
+		x.room = make([]assess.Place, min(placesAtOnce, max(x.left, 1)))
+	}
+	kept := &x.room[0]
+	*kept, x.room = at, x.room[1:]
+	x.left--
+	return kept
+}
+
+// add adds requests.
+func (x *resolved) add(ws ...planner.Request) { x.requests = append(x.requests, ws...) }
+
+// place adds the requests of a definition at one place to x.
+func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site, x *resolved) error {
+	proved, err := tg.assessor().Definition(d, w)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if tg.Engine.Inject != nil {
 		if err := tg.mayInject(d, w); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	u := tg.Engine.Owner.HandlersOf(d)
 	prog, list, err := tg.program(d, ev, u, w)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	found := x.keep(proved)
 	at := &found.Site
 	if at.Addr != w.Addr {
 		moved := w
@@ -172,42 +197,45 @@ func (tg *Target) place(d *fetch.Def, ev *Event, w symbols.Site) ([]planner.Requ
 	p := newPlaced(tg, ev, d, planner.Probe{Program: prog, Where: at})
 	p.SetRare(planner.RareProbe{Handlers: u.whyTrap(), BreakpointOnly: triggers.NeedTracer(list)})
 	if slots := detour.TimeSlots(prog); u != nil || slots != nil || list != nil {
-		x := p.rarer()
-		x.user, x.timeSlots, x.triggers = u, slots, list
+		rare := p.rarer()
+		rare.user, rare.timeSlots, rare.triggers = u, slots, list
 	}
 	if d.Kind != fetch.Return {
-		return []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Entry}}, nil
+		x.add(p.request(found, planner.Entry))
+		return nil
 	}
 	n := d.MaxActive
 	if n == 0 {
 		n = tg.Engine.maxActive()
 	}
 	p.Most = int32(n)
-	out := []planner.Request{{Place: &found, P: &p.Probe, Kind: planner.Return}}
 	if w.Module.File.IsGo() {
 		p.GoABI = true
 		f, err := tg.funcs.Of(w)
 		if err != nil {
-			return nil, &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: fmt.Sprintf("its exits can't be found: %v", err)}
+			return &survey.RefusedError{Addr: w.Addr, Place: w.Name(), Rule: fmt.Sprintf("its exits can't be found: %v", err)}
 		}
 		p.rarer() // there are several requests
 		exits, err := planner.OwnExits(tg.exitFinder(), f, w, &p.Probe)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if p.alone = len(prog.Entry) == 0 && u == nil; p.alone {
 			for i := range exits {
 				exits[i].Kind = planner.LoneExit
 			}
-			return exits, nil
+		} else {
+			x.add(p.request(found, planner.Return))
 		}
-		return append(out, exits...), nil
+		x.add(exits...)
+		return nil
 	}
 	if f, err := tg.funcs.Leaving(w); err == nil {
 		p.describeExits(f)
 		p.never = !f.Leaving().Returns
 	}
-	return out, nil
+	x.add(p.request(found, planner.Return))
+	return nil
 }
 
 // plainProgram keeps the last compiled program of a definition that fetches nothing.

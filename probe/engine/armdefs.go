@@ -126,7 +126,11 @@ func (tg *Target) resolveEach(ctx context.Context, defs []*Definition) (all []pl
 		if err != nil {
 			return nil, nil, &assess.DefError{Def: d.Def, Err: err}
 		}
-		all = append(all, ws...)
+		if all == nil {
+			all = ws // nearly always one definition has nearly all
+		} else {
+			all = append(all, ws...)
+		}
 	}
 	return all, wait, nil
 }

@@ -120,9 +120,10 @@ func (tg *Target) changeText(ctx context.Context, c *changeset) (err error) {
 		return err
 	}
 	tg.unwatch(ctx, c)
-	all := len(c.add)
-	c.add = slices.DeleteFunc(slices.Clone(c.add), func(w planner.Request) bool { return w.Kind == planner.Watch })
-	c.built = c.built || len(c.add) < all // a debug register needs no code
+	if watches := func(w planner.Request) bool { return w.Kind == planner.Watch }; slices.ContainsFunc(c.add, watches) {
+		c.add = slices.DeleteFunc(slices.Clone(c.add), watches)
+		c.built = true // a debug register needs no code
+	}
 	giveBack, err := tg.changeWatches(ctx, c)
 	if err != nil {
 		return err
@@ -197,11 +198,7 @@ func (tg *Target) plan(c *changeset, ws []planner.Request, hold func(plan.Range)
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{Plan: p, patches: make([]*Patch, len(p.Patches)), out: c.out, drop: c.drop, fresh: c.fresh, own: c.own}
-	for i, q := range p.Patches {
-		b.patches[i] = newPatch(q)
-	}
-	return b, nil
+	return &batch{Plan: p, patches: newPatchesOf(p.Patches), out: c.out, drop: c.drop, fresh: c.fresh, own: c.own}, nil
 }
 
 // enroll assigns numbers to the probes of a batch that have none, and returns these probes. used says

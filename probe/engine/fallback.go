@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/probe/detour"
+	"kprobe/probe/insn"
 	"kprobe/probe/plan"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
@@ -22,9 +23,10 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 	f := &tg.faults
 	f.noteIgnored(caughtSignals(tg.Proc.PID()))
 	sigs := map[syscall.Signal]bool{}
+	var mover insn.Relocator
 	err := a.Table.Together(caught(list), func() error {
 		for _, p := range list {
-			if err := f.catchPatch(a.Table, p, sigs); err != nil {
+			if err := f.catchPatch(a.Table, p, &mover, sigs); err != nil {
 				return err
 			}
 		}
@@ -37,9 +39,9 @@ func (tg *Target) catchFor(ctx context.Context, list []*Patch) error {
 }
 
 // catchPatch enters what a patch needs into the fallback handler's table, and adds the signals that the handler must have to sigs.
-func (f *faultSignals) catchPatch(table *detour.Table, p *Patch, sigs map[syscall.Signal]bool) error {
+func (f *faultSignals) catchPatch(table *detour.Table, p *Patch, mover *insn.Relocator, sigs map[syscall.Signal]bool) error {
 	for s := range p.allStages() {
-		if err := f.catchCopy(table, s.Moved(), s.CopyAt()); err != nil {
+		if err := f.catchCopy(table, s.MovedBy(mover), s.CopyAt()); err != nil {
 			return err
 		}
 		if !s.Probed() {

@@ -11,7 +11,7 @@ import (
 // TestStanding: what makes way for a change is no ground of its plan.
 func TestStanding(t *testing.T) {
 	planned := &plan.Patch{At: 0x1010, Lock: 0x1015, Writes: []plan.Write{{At: 0x1010, Bytes: make([]byte, 5)}}}
-	jump := newPatch(&planner.Patch{Plan: planned.Pack(nil)})
+	jump := newPatchOf(&planner.Patch{Plan: planned.Pack(nil)})
 	jump.Armed = true
 	st := &Site{Addr: 0x1000, Length: 3}
 	for _, tt := range []struct {

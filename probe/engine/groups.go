@@ -75,7 +75,7 @@ func (tg *Target) writeGroups() {
 		}
 		n := groups.find(first(q))
 		for x := q; x != nil; x = x.island {
-			for _, entry := range x.entries {
+			for entry := range x.entries {
 				tg.Area.Journal.Group(entry, n)
 			}
 		}

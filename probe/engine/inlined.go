@@ -2,7 +2,6 @@ package engine
 
 import (
 	"kprobe/fetch"
-	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
 
@@ -45,18 +44,13 @@ func mayBeInlined(d *fetch.Def) bool {
 	return p.Kind == symbols.PlaceSymbol && p.Offset == 0 && !p.IsGlob() && d.Kind != fetch.Return
 }
 
-// resolveInlined makes the requests for the inlined places. A definition's arguments may not exist
+// resolveInlined adds the requests for the inlined places. A definition's arguments may not exist
 // there: $argN has no meaning in the middle of another function. Such a place is left out with a
 // warning.
-func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site) []planner.Request {
-	var out []planner.Request
+func (tg *Target) resolveInlined(d *fetch.Def, ev *Event, places []symbols.Site, out *resolved) {
 	for _, site := range inlined(tg.Space, d, places) {
-		more, err := tg.place(d, ev, site)
-		if err != nil {
+		if err := tg.place(d, ev, site, out); err != nil {
 			tg.Engine.Warnf("%s is inlined at %s too, and not probed there: %v", site.NamedAs().Inlined, site.Name(), err)
-			continue
 		}
-		out = append(out, more...)
 	}
-	return out
 }

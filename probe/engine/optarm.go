@@ -74,7 +74,7 @@ func (tg *Target) Enter(p *Patch) error {
 		if err != nil {
 			return err
 		}
-		p.entries = append(p.entries, n)
+		p.enter(n)
 	}
 	return nil
 }
@@ -168,10 +168,10 @@ func (tg *Target) retirePatch(p *Patch) {
 // forgetEntries removes a patch that is no longer in the text from the journal, and its guards from the
 // fallback handler's table.
 func (tg *Target) forgetEntries(p *Patch) {
-	for _, n := range p.entries {
+	for n := range p.entries {
 		tg.Area.Journal.Remove(n)
 	}
-	p.entries = nil
+	p.entered, p.others = false, nil
 	p.Armed = false
 	tg.retireGuards(p)
 }
@@ -231,10 +231,8 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 	}
 	for _, p := range tg.Patches.pages.Near(uint64(a), uint64(a)+uint64(len(b))) {
 		for q := p; q != nil; q = q.island {
-			for i, w := range q.Plan.Writes() {
-				if i < len(q.entries) {
-					put(w.At, w.Old)
-				}
+			for w := range q.written {
+				put(w.At, w.Old)
 			}
 		}
 	}

@@ -26,9 +26,48 @@ import (
 //	retired  the text has its original bytes; the detours stay until no thread can be in them
 type Patch struct {
 	*planner.Patch
-	entries []int  // numbers of its journal entries, one for each write
-	Armed   bool   // the jump is in the text, or couldn't be taken out of it
-	island  *Patch // the instructions that give way to it, armed before it; nil: none
+	island  *Patch   // the instructions that give way to it, armed before it; nil: none
+	others  *[]int32 // numbers of its journal entries after the first; nil: none
+	entry   int32    // number of the first one
+	entered bool     // it has journal entries: one for each write
+	Armed   bool     // the jump is in the text, or couldn't be taken out of it
+}
+
+// enter adds a journal entry to the patch's.
+func (p *Patch) enter(number int) {
+	switch {
+	case !p.entered:
+		p.entry, p.entered = int32(number), true
+	case p.others == nil:
+		p.others = &[]int32{int32(number)}
+	default:
+		*p.others = append(*p.others, int32(number))
+	}
+}
+
+// entries yields the numbers of the patch's journal entries, in the order of its writes.
+func (p *Patch) entries(yield func(int) bool) {
+	if !p.entered || !yield(int(p.entry)) || p.others == nil {
+		return
+	}
+	for _, n := range *p.others {
+		if !yield(int(n)) {
+			return
+		}
+	}
+}
+
+// written yields the writes of the patch that have journal entries, without those of its island.
+func (p *Patch) written(yield func(plan.Replacement) bool) {
+	n := 0
+	for range p.entries {
+		n++
+	}
+	for i, w := range p.Plan.Writes() {
+		if i == n || !yield(w) {
+			return
+		}
+	}
 }
 
 // stage is one piece of a patch's detour, in the target. The zero value is none.
@@ -40,11 +79,23 @@ type stage struct {
 // None says that there is no stage.
 func (s stage) None() bool { return s.Stage == nil }
 
-// newPatch makes a Patch of a planned one.
-func newPatch(p *planner.Patch) *Patch {
-	out := &Patch{Patch: p}
-	if p.Island != nil {
-		out.island = newPatch(p.Island)
+// patchesAtOnce is how many Patches of a change are made in one piece of memory, which is in use as long as one
+// of them is.
+const patchesAtOnce = 16
+
+// newPatchesOf makes Patches of planned ones.
+func newPatchesOf(list []*planner.Patch) []*Patch {
+	var room []Patch
+	out := make([]*Patch, len(list))
+	for i, p := range list {
+		for at := &out[i]; p != nil; p = p.Island {
+			if len(room) == 0 {
+				room = make([]Patch, min(patchesAtOnce, len(list)-i))
+			}
+			room[0].Patch = p
+			*at, room = &room[0], room[1:]
+			at = &(*at).island
+		}
 	}
 	return out
 }
@@ -125,7 +176,14 @@ func newPatches() *patches {
 }
 
 func (ps *patches) add(list []*Patch) {
-	var fresh []stage
+	n := 0
+	for _, p := range list {
+		for q := p; q != nil; q = q.island {
+			n += len(q.Stages)
+		}
+	}
+	fresh := make([]stage, 0, n)
+	ps.List = slices.Grow(ps.List, len(list))
 	for _, p := range list {
 		ps.List = append(ps.List, p)
 		ps.pages.Add(p)

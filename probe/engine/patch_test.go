@@ -11,6 +11,51 @@ import (
 	"kprobe/symbols"
 )
 
+func newPatchOf(p *planner.Patch) *Patch { return newPatchesOf([]*planner.Patch{p})[0] }
+
+// TestPatches: each planned patch has a patch of its own, with its islands.
+func TestPatches(t *testing.T) {
+	var list []*planner.Patch
+	for n := range 3*patchesAtOnce + 1 {
+		p := &planner.Patch{}
+		for range n % 3 {
+			p = &planner.Patch{Island: p}
+		}
+		list = append(list, p)
+	}
+	seen := map[*Patch]bool{}
+	for i, p := range newPatchesOf(list) {
+		q := list[i]
+		for ; p != nil && q != nil; p, q = p.island, q.Island {
+			if p.Patch != q || seen[p] {
+				t.Fatalf("patch %d is another's", i)
+			}
+			seen[p] = true
+		}
+		if p != nil || q != nil {
+			t.Fatalf("patch %d has not its islands", i)
+		}
+	}
+}
+
+// TestEntries: a patch yields the journal entries of its writes, however many.
+func TestEntries(t *testing.T) {
+	var p Patch
+	var want []int
+	for n := range 4 {
+		if got := slices.Collect(p.entries); !slices.Equal(got, want) {
+			t.Errorf("the entries are %d, want %d", got, want)
+		}
+		p.enter(7 * n)
+		want = append(want, 7*n)
+	}
+	for n := range p.entries {
+		if n == 7 {
+			break
+		}
+	}
+}
+
 // TestMergeStages adds stages batch by batch, and compares with sorting all of them.
 func TestMergeStages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -51,7 +96,7 @@ func TestMemoryOfStages(t *testing.T) {
 		ps := newPatches()
 		used := map[symbols.Addr]bool{} // by address / 16
 		for range 1 + rng.IntN(4) {
-			p := newPatch(&planner.Patch{})
+			p := newPatchOf(&planner.Patch{})
 			for range rng.IntN(12) {
 				st := planner.Stage{Base: symbols.Addr(rng.IntN(200) * 16), Size: uint32(1 + rng.IntN(30))}
 				n := symbols.Addr(st.Size+15) / 16

@@ -44,8 +44,7 @@ func (x *exchanged) inPortions() bool {
 // armInPortions writes the plan's jumps, which have journal entries already. On an error they are
 // removed again.
 func (tg *Target) armInPortions(ctx context.Context, x *exchanged) error {
-	todo := slices.Clone(x.patches)
-	slices.SortStableFunc(todo, func(a, b *Patch) int { return a.notes() - b.notes() })
+	todo := exitsFirst(x.patches)
 	all := len(todo)
 	p := portions{began: time.Now()}
 	for len(todo) > 0 {
@@ -122,7 +121,7 @@ func (tg *Target) liftInPortions(ctx context.Context) {
 	if len(todo) <= portionStep {
 		return
 	}
-	slices.SortStableFunc(todo, func(a, b *Patch) int { return b.notes() - a.notes() })
+	todo = exitsLast(todo)
 	all := len(todo)
 	p := portions{began: time.Now()}
 	for len(todo) > 0 {
@@ -163,8 +162,7 @@ func (tg *Target) lift(list []*Patch, stopped []*tracee.Thread) error {
 // disarmAll removes those jumps of a plan that are in the text, in portions too. What a failed portion leaves is
 // removed in one stop.
 func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
-	todo := slices.Clone(x.patches)
-	slices.SortStableFunc(todo, func(a, b *Patch) int { return b.notes() - a.notes() })
+	todo := exitsLast(x.patches)
 	p := portions{began: time.Now()}
 	for len(todo) > 0 {
 		var err error
@@ -180,6 +178,26 @@ func (tg *Target) disarmAll(ctx context.Context, x *exchanged) error {
 		tg.lose(x)
 	}
 	return err
+}
+
+// byNotes divides patches by their rank (notes). Those of one rank stay in their order.
+func byNotes(list []*Patch) (of [3][]*Patch) {
+	for _, p := range list {
+		of[p.notes()] = append(of[p.notes()], p)
+	}
+	return of
+}
+
+// exitsFirst sorts patches by their rank.
+func exitsFirst(list []*Patch) []*Patch {
+	of := byNotes(list)
+	return slices.Concat(of[:]...)
+}
+
+// exitsLast sorts patches by their rank, the highest first.
+func exitsLast(list []*Patch) []*Patch {
+	of := byNotes(list)
+	return slices.Concat(of[2], of[1], of[0])
 }
 
 // notes is a patch's rank in the order of writing: 0 if it serves only exits, 1 if it serves exits

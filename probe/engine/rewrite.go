@@ -89,10 +89,7 @@ func (p *Patch) writes() (list []*area.Write) {
 func (p *Patch) allWrites() iter.Seq[area.Write] {
 	return func(yield func(area.Write) bool) {
 		for q := p; q != nil; q = q.island {
-			for i, w := range q.Plan.Writes() {
-				if i == len(q.entries) {
-					break
-				}
+			for w := range q.written {
 				if !yield(area.Write{
 					Change: Change{At: w.At, Old: w.Bytes, New: w.Old},
 					Leads:  (q == p || q.Plan.Tactic == plan.ShortJump) && w.Last,

@@ -19,15 +19,7 @@ const (
 // writeDetours writes the detours of patches, neighbours in one write. fresh is memory that holds
 // nothing but these detours: elsewhere each is written by itself, as others may lie beside it.
 func (tg *Target) writeDetours(patches []*Patch, fresh []plan.Range) error {
-	var list []*Patch
-	for _, p := range patches {
-		for q := p; q != nil; q = q.island {
-			if len(q.Stages) > 0 {
-				list = append(list, q)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b *Patch) int { return cmp.Compare(a.Stages[0].Base, b.Stages[0].Base) })
+	list := laidOut(patches)
 	var text []byte
 	for len(list) > 0 {
 		n := 1
@@ -35,12 +27,12 @@ func (tg *Target) writeDetours(patches []*Patch, fresh []plan.Range) error {
 			n++
 		}
 		text = text[:0]
-		base := list[0].Stages[0].Base
-		for _, p := range list[:n] {
+		base := list[0].from
+		for _, d := range list[:n] {
 			if err := tg.answer(); err != nil {
 				return err
 			}
-			text = tg.appendDetour(text, base, p)
+			text = tg.appendDetour(text, base, d.of)
 		}
 		if err := tg.Proc.WriteMemory(text, base); err != nil {
 			return fmt.Errorf("write a detour: %w", err)
@@ -50,12 +42,33 @@ func (tg *Target) writeDetours(patches []*Patch, fresh []plan.Range) error {
 	return nil
 }
 
+// laid is the memory of a patch's detour.
+type laid struct {
+	from, end symbols.Addr
+	of        *Patch
+}
+
+// laidOut lists the detours of patches and of their islands, in order of address.
+func laidOut(patches []*Patch) []laid {
+	list := make([]laid, 0, len(patches))
+	for _, p := range patches {
+		for q := p; q != nil; q = q.island {
+			if n := len(q.Stages); n > 0 {
+				last := &q.Stages[n-1]
+				list = append(list, laid{q.Stages[0].Base, last.Base + symbols.Addr(last.Size), q})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b laid) int { return cmp.Compare(a.from, b.from) })
+	return list
+}
+
 // beside reports whether the last of list may be written together with those before it, which lie
 // beside each other.
-func beside(list []*Patch, fresh []plan.Range) bool {
-	lo, before := uint64(list[0].Stages[0].Base), list[len(list)-2].detourEnd()
+func beside(list []laid, fresh []plan.Range) bool {
+	lo, before := uint64(list[0].from), list[len(list)-2].end
 	next := list[len(list)-1]
-	from, end := next.Stages[0].Base, uint64(next.detourEnd())
+	from, end := next.from, uint64(next.end)
 	if from < before || from-before > detourGap || end-lo > detoursMost {
 		return false
 	}
@@ -64,12 +77,6 @@ func beside(list []*Patch, fresh []plan.Range) bool {
 		i--
 	}
 	return i >= 0 && end <= fresh[i].Hi
-}
-
-// detourEnd is the address behind the patch's detour. It has one.
-func (p *Patch) detourEnd() symbols.Addr {
-	last := &p.Stages[len(p.Stages)-1]
-	return last.Base + symbols.Addr(last.Size)
 }
 
 // appendDetour appends a patch's detour to text, which begins at base. Breakpoints fill the room

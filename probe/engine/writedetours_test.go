@@ -11,7 +11,7 @@ import (
 // TestDetoursBeside: detours are written together only where nothing else can lie between them.
 func TestDetoursBeside(t *testing.T) {
 	patch := func(at symbols.Addr, size uint32) *Patch {
-		return newPatch(&planner.Patch{Stages: []planner.Stage{{Base: at, Size: size}}})
+		return newPatchOf(&planner.Patch{Stages: []planner.Stage{{Base: at, Size: size}}})
 	}
 	fresh := []plan.Range{{Lo: 0x1000, Hi: 0x2000}, {Lo: 0x2000, Hi: 0x40000}}
 	for _, c := range []struct {
@@ -28,12 +28,12 @@ func TestDetoursBeside(t *testing.T) {
 		{"one over the other", []*Patch{patch(0x1000, 0x30), patch(0x1020, 0x20)}, false},
 		{"too much at once", []*Patch{patch(0x2000, detoursMost), patch(0x2000+detoursMost, 0x20)}, false},
 	} {
-		if got := beside(c.list, fresh); got != c.want {
+		if got := beside(laidOut(c.list), fresh); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 	tg := &Target{}
-	two := newPatch(&planner.Patch{Stages: []planner.Stage{{Base: 0x1010}, {Base: 0x1014}}})
+	two := newPatchOf(&planner.Patch{Stages: []planner.Stage{{Base: 0x1010}, {Base: 0x1014}}})
 	var texts planner.Texts
 	texts.Keep(two.Patch, 0, []byte{1, 2})
 	texts.Keep(two.Patch, 1, []byte{3})

@@ -175,12 +175,15 @@ func (s *Stage) RunsOn() symbols.Addr {
 
 // Moved are the stage's copies. They are made anew at each call, to save memory: there are many stages and
 // few calls.
-func (s *Stage) Moved() insn.Moved {
+func (s *Stage) Moved() insn.Moved { return s.MovedBy(new(insn.Relocator)) }
+
+// MovedBy is Moved for many stages, one after another. What it returns is valid until the next use of r.
+func (s *Stage) MovedBy(r *insn.Relocator) insn.Moved {
 	code := s.Code()
 	if len(code) == 0 {
 		return insn.Moved{}
 	}
-	m, err := insn.RelocateWindow(code, uint64(s.At), uint64(s.CopyAt()), insn.Options{NoJumpBack: s.goesOn, Lead: s.rarely().lead})
+	m, err := r.Window(code, uint64(s.At), uint64(s.CopyAt()), insn.Options{NoJumpBack: s.goesOn, Lead: s.rarely().lead})
 	if err != nil {
 		return insn.Moved{} // can't happen: making them has succeeded before
 	}
