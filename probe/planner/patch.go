@@ -156,7 +156,7 @@ func (s *Stage) CopyAt() symbols.Addr { return s.Base + symbols.Addr(s.copyAt) }
 func (s *Stage) Copied() int { return int(s.copied) }
 
 // Onward is the program's address for a thread at the jump that leads from the copies to the
-// next stage; 0 if there is no such jump: a stage that serves no requests runs on into the next.
+// next stage; 0 if there is no such jump: a stage that has only copies runs on into the next.
 func (s *Stage) Onward() symbols.Addr {
 	if !s.goesOn || !s.probed {
 		return 0

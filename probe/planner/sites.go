@@ -61,3 +61,56 @@ func (x siteRequests) take(a uint64) []Request {
 func (x siteRequests) find(a uint64) (int, bool) {
 	return slices.BinarySearchFunc(x, a, func(s siteRequest, a uint64) int { return cmp.Compare(s.at, a) })
 }
+
+// stageStart is where a stage begins in the displaced instructions, and the requests that it serves.
+type stageStart struct {
+	at    uint64
+	sites []Request
+}
+
+// stagesOf appends the stages of a jump to starts: one begins at each site, and at the first byte. others are
+// requests that need none.
+func (o *planner) stagesOf(p *plan.Patch, byAddr siteRequests, starts []stageStart) (list []stageStart, others []Request) {
+	starts = append(starts, stageStart{at: p.At})
+	for _, a := range p.Sites {
+		pos := max(a, p.At)
+		if last := &starts[len(starts)-1]; last.at == pos && last.sites == nil {
+			last.sites = byAddr.at(a)
+		} else if last.at == pos {
+			last.sites = append(slices.Clip(last.sites), byAddr.at(a)...)
+		} else {
+			starts = append(starts, stageStart{pos, byAddr.at(a)})
+		}
+	}
+	for i := len(starts) - 1; i >= 0; i-- {
+		if oneStage(starts[i].sites) {
+			continue
+		}
+		var parts []stageStart
+		staged, more := o.apart(starts[i].sites)
+		for _, ws := range staged {
+			parts = append(parts, stageStart{starts[i].at, ws})
+		}
+		others = append(others, more...)
+		starts = slices.Replace(starts, i, i+1, parts...)
+	}
+	return starts, others
+}
+
+// wantsOf is a list for the requests that a patch serves. If that is an exit and nothing else, it is there already,
+// where the probe's way has it: most patches are such. Otherwise the list is empty.
+func (o *planner) wantsOf(p *plan.Patch, byAddr siteRequests) (list []Request, there bool) {
+	n := 0
+	for _, a := range p.AllSites() {
+		n += len(byAddr.at(a))
+	}
+	if n == 1 && p.Island == nil {
+		w := byAddr.at(p.Sites[0])[0]
+		if by := o.course(w.P).ByExits; w.Kind == Exit && by != nil {
+			if i := slices.Index(by.Exits, w); i >= 0 {
+				return by.Exits[i : i+1 : i+1], true
+			}
+		}
+	}
+	return make([]Request, 0, n), false
+}
