@@ -5,6 +5,8 @@ PREFIX ?= /usr/local
 ZSHDIR ?= site-functions
 PURE = ./symbols/... ./fetch/... ./output/... ./probe/insn/... ./probe/asm/... ./probe/plan/... ./probe/ring/... \
 	./probe/survey ./probe/planner ./probe/order ./probe/threads ./probe/mailbox ./probe/triggers ./probe/instances ./probe/regs ./probe/sayer
+# Packages that aren't pure, but have tests of what several goroutines use.
+SHARED = ./probe/engine ./probe/memory
 FUZZTIME ?= 10s
 VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' cmd/kprobe/cli/version.go)
 REVISION := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
@@ -19,7 +21,7 @@ test:
 	$(GO) test ./...
 
 race:
-	$(GO) test -race -short $(PURE)
+	$(GO) test -race -short $(PURE) $(SHARED)
 
 lint:
 	@test -z "$$(gofmt -l cmd fetch internal output probe symbols)" || { gofmt -l cmd fetch internal output probe symbols; exit 1; }

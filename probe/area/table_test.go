@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"os"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/fixture"
 	"kprobe/probe/detour"
 	"kprobe/probe/memory"
 	"kprobe/probe/ring"
@@ -49,7 +49,7 @@ func TestTableIsNotHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := heldOf(t, mem[l.Fallback.Off:l.Fallback.End()]); got > most {
+	if got := fixture.Held(t, mem[l.Fallback.Off:l.Fallback.End()]); got > most {
 		t.Errorf("it holds %d bytes of a table of %d, want at most %d", got, l.Fallback.Size, most)
 	}
 	values := map[uint64]bool{}
@@ -65,24 +65,4 @@ func TestTableIsNotHeld(t *testing.T) {
 			t.Fatalf("the file doesn't have site %d", i)
 		}
 	}
-}
-
-// heldOf is how many bytes of mapped memory this process holds (proc_pid_pagemap(5)).
-func heldOf(t *testing.T, mem []byte) (n int) {
-	t.Helper()
-	pages, err := os.Open("/proc/self/pagemap")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pages.Close()
-	b := make([]byte, len(mem)/memory.PageSize*8)
-	if _, err := pages.ReadAt(b, int64(uintptr(unsafe.Pointer(&mem[0])))/memory.PageSize*8); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(b); i += 8 {
-		if binary.LittleEndian.Uint64(b[i:])>>63 != 0 {
-			n += memory.PageSize
-		}
-	}
-	return n
 }

@@ -17,6 +17,7 @@ func Decode(code []byte) (Inst, error) {
 		err = ErrUndefined // it would be longer than 15 bytes
 		d.Len = MaxLen
 	}
+	d.Len = min(d.Len, MaxLen) // an instruction that is cut off might be longer
 	return d.Inst, err
 }
 

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/fixture"
 	"kprobe/probe/plan"
 	"kprobe/probe/ring"
 )
@@ -59,25 +59,10 @@ func sharedFile(t *testing.T, kept bool) (*File, *os.File) {
 	return &File{Layout: l, size: uint64(l.Code.Off), Mem: mem, own: NewMapped(mem)}, f
 }
 
-// held is how many bytes of a part of the file this process holds (proc_pid_pagemap(5)).
-func held(t *testing.T, f *File, part ring.Section) (n int) {
+// held is how many bytes of a part of the file this process holds.
+func held(t *testing.T, f *File, part ring.Section) int {
 	t.Helper()
-	pages, err := os.Open("/proc/self/pagemap")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pages.Close()
-	b := make([]byte, part.Size/PageSize*8)
-	at := int64(uintptr(unsafe.Pointer(&f.Mem[part.Off])))
-	if _, err := pages.ReadAt(b, at/PageSize*8); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(b); i += 8 {
-		if binary.LittleEndian.Uint64(b[i:])>>63 != 0 {
-			n += PageSize
-		}
-	}
-	return n
+	return fixture.Held(t, f.Mem[part.Off:part.End()])
 }
 
 // TestJournalIsNotHeld: kprobe holds little of a journal of many entries, which the file has, as it makes them and as

@@ -214,7 +214,6 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 		if failed[w.P] {
 			continue
 		}
-		groups[f] = slices.Grow(groups[f], len(x.Exits)) // group has made room for those of one probe
 		for _, e := range x.Exits {
 			if !e.Alone { // else it looks into no table for the probe
 				sharing[e.Site.Addr] = sharing[e.Site.Addr].with(x, e)

@@ -119,8 +119,8 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 	if len(ws) == 0 {
 		return nil, nil, false
 	}
-	o.of.fill(ws)
-	byAddr, sites := o.of.byAddr, o.of.sites
+	o.sites.fill(ws)
+	byAddr, sites := o.sites.byAddr, o.sites.sites
 	giveUp := func(a uint64, why string) {
 		for _, w := range byAddr.take(a) {
 			o.course(w.P).Why = why

@@ -100,6 +100,11 @@ func (s *Stage) keep(d *detour.Detour, served int) {
 	s.kept, s.served, s.probed = d.Kept, uint16(served), true
 }
 
+// copies notes the copies of the stage's displaced instructions, which are code.
+func (s *Stage) copies(code []byte, m insn.Moved, opts insn.Options) {
+	s.displaced, s.copied, s.goesOn = uint8(len(code)), uint16(len(m.Code)), opts.NoJumpBack
+}
+
 // Wants are the requests that the detour serves.
 func (s *Stage) Wants() []Request {
 	if s.served == 0 {

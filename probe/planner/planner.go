@@ -45,8 +45,7 @@ type planner struct {
 	texts    Texts
 	mover    insn.Relocator
 	near     []plan.Range   // the bytes that taken has listed last
-	of       functionSites  // of the function that is planned
-	onePart  [1][]Request   // the parts of a request that is alone at its address (room)
+	sites    functionSites  // of the function that is planned
 	probeIn  []detour.Probe // of the last stage (probesOf)
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool

@@ -35,8 +35,9 @@ func (o *planner) room(at uint64, ws []Request) (int, error) {
 	}
 	tail := func(c *asm.Code) error { c.Nop(sketchTail); return nil }
 	base := (at + 1<<20) &^ 15
-	parts := o.onePart[:]
-	if parts[0] = ws; !oneStage(ws) {
+	alone := [1][]Request{ws}
+	parts := alone[:]
+	if !oneStage(ws) {
 		parts, _ = o.apart(ws)
 	}
 	for _, part := range parts {

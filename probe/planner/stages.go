@@ -154,7 +154,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 		if err != nil {
 			return err
 		}
-		st.displaced, st.copied, st.goesOn = uint8(len(code)), uint16(len(m.Code)), opts.NoJumpBack
+		st.copies(code, m, opts)
 		c.Raw(m.Code...)
 		if next != 0 {
 			c.JmpAddr(next)
@@ -163,7 +163,7 @@ func (o *planner) stage(st *Stage, ws []Request, code []byte, opts insn.Options,
 	}
 	if len(ws) == 0 {
 		m, err := o.mover.Window(code, uint64(st.At), uint64(st.Base), opts)
-		st.displaced, st.copied, st.goesOn = uint8(len(code)), uint16(len(m.Code)), opts.NoJumpBack
+		st.copies(code, m, opts)
 		return m.Code, err
 	}
 	o.params.Sketch = o.sketches[keyOf(ws)]
