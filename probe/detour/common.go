@@ -1,7 +1,6 @@
 package detour
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -26,7 +25,7 @@ import (
 // marked as passing on (Passing), and its own probe's. A function that notes its calls here
 // therefore needs no separate detour for arriving calls.
 //
-// A row belongs to the probe whose number, its owner, is at its end. Rows with a call's slot
+// A row belongs to the probe whose number, its owner, is at its end, or to several (owners.go). Rows with a call's slot
 // lie near the row of its hash, at most as far away as its reach says. A call is missed if none
 // of commonReach rows is free. Neighbouring slots have neighbouring rows, so a stack's calls
 // share few cache lines.
@@ -61,16 +60,6 @@ func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 
 // CanBeCommon reports whether the program's calls fit into a common table.
 func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
-
-// Owner reports whether a row is a probe's, in a copy of the table's memory.
-func (k Calls) Owner(mem []byte, row int, id uint32) bool {
-	return !k.Common || k.OwnerOf(mem, row) == id
-}
-
-// OwnerOf returns the probe that owns a row of a common table, in a copy of the table's memory.
-func (k Calls) OwnerOf(mem []byte, row int) (id uint32) {
-	return binary.LittleEndian.Uint32(mem[k.offset(row+1)-ownerBefore:]) & ownerID
-}
 
 // spreadCommon computes the hash of the slot DI into AX. The low bits of the slot stay the low bits, so that
 // neighbouring slots have neighbouring rows; higher bits separate stacks with equal low bits.
@@ -112,7 +101,7 @@ func (b *builder) noteCommon(jump bool) {
 			b.arrive(true)
 		}
 	}
-	slow, taken, unseen, again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	slow, taken, used, unseen, again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.ifEnabled(unseen)
 	b.hashCommon()
 	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callReach), 0)
@@ -120,7 +109,11 @@ func (b *builder) noteCommon(jump bool) {
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
-	b.Jcc(asm.NE, slow)
+	if b.table == nil {
+		b.Jcc(asm.NE, slow)
+	} else {
+		b.Jcc(asm.NE, used)
+	}
 	b.Bind(taken)
 	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
 	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
@@ -129,12 +122,20 @@ func (b *builder) noteCommon(jump bool) {
 	b.owned()
 	b.OpImm(asm.And, asm.W32, asm.R11, joinedOwner-1)
 	b.Store(asm.W32, b.ownerOfRow(), asm.R11)
+	b.StoreImm(asm.W32, b.moreOfRow(), 0)
 	b.ownTID()
 	if jump {
 		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
 	}
 	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	b.backWith()
+
+	if b.table != nil {
+		b.Bind(used)
+		b.Op(asm.Cmp, asm.W64, asm.AX, asm.DI)
+		b.Jcc(asm.NE, slow)
+		b.joinRow(jump, taken, slow)
+	}
 
 	b.Bind(slow)
 	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // clears linkTried, too
@@ -204,15 +205,6 @@ func (b *builder) owned() {
 	b.Load(asm.W32, asm.R11, asm.At(asm.DX, -ownerIs))
 }
 
-// ifOwnRow continues at own if the row CX belongs to the probe with number R11. SI is the head of the calls.
-// Changes AX.
-func (b *builder) ifOwnRow(own asm.Label) {
-	b.Load(asm.W32, asm.AX, b.ownerOfRow())
-	b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
-	b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1)
-	b.Jcc(asm.E, own)
-}
-
 // ifElsewhere continues at other if the return address in the slot DI differs from that in the row CX.
 // Changes AX.
 func (b *builder) ifElsewhere(other asm.Label) {
@@ -235,13 +227,13 @@ func (b *builder) freeRow() {
 }
 
 // arrive frees the rows with the slot DI whose calls were left without an exit: those of the
-// probe itself, whose number is R11, and, unless it has joined others, those that don't pass
+// probe itself, whose number is R11, if that is all that the row has, and, unless it has joined others, those that don't pass
 // on. CX is the row where the search begins, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) arrive(own bool) {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
 		if own {
-			b.ifOwnRow(left)
+			b.disown(left)
 			b.Test(asm.W32, asm.R11, asm.R11)
 			b.Jcc(asm.S, on) // joined
 		}
@@ -265,7 +257,7 @@ func (b *builder) arrive(own bool) {
 func (b *builder) passOrLeft() {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
-		b.ifOwnRow(left)
+		b.disown(left)
 		b.Test(asm.W32, asm.R11, asm.R11)
 		b.Jcc(asm.NS, left)
 		b.ifElsewhere(left)

@@ -31,7 +31,7 @@ func TestFrames(t *testing.T) {
 		}
 	}
 	const code, frames, pools = 0x5000_0000, 0x5100_0000, 0x5200_0000
-	m := newMachine(t, 1, 4096, shared{code, 0, 1 << 20, protRX}, shared{frames, 0, 1 << 20, protRW}, shared{pools, 0, 1 << 20, protRW})
+	m := newMachine(t, 1, 8192, shared{code, 0, 1 << 20, protRX}, shared{frames, 0, 1 << 20, protRW}, shared{pools, 0, 1 << 20, protRW})
 	p := must(t, "r f v=$retval")
 	pool, err := NewPool(pools, p, instances)
 	if err != nil {

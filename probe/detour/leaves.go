@@ -63,7 +63,7 @@ func (p *Probe) counts() bool {
 // are probes. The table says which calls are still to be recorded.
 func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b, f, k := e.b, &e.b.frame, e.k
-	same, look, others, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	same, look, others, further, out := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	counts := k.Anywhere
 	start, counted := make([]asm.Label, len(probes)), b.NewLabel()
 	for i := range start {
@@ -84,6 +84,10 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
 	b.Jcc(asm.NE, look) // this call was not noted; the noted one with its slot was abandoned
 	b.Load(asm.W32, asm.AX, asm.At(asm.CX, 1<<k.Shift-ownerBefore))
+	if k.Anywhere {
+		b.OpMemImm(asm.Cmp, asm.W32, e.more(), 0)
+		b.Jcc(asm.NE, further)
+	}
 	own := slices.ContainsFunc(probes, func(p Probe) bool { return !p.Anywhere })
 	switch {
 	case k.Anywhere && !own:
@@ -103,8 +107,19 @@ func (e *calling) leaveOf(probes []Probe, pop uint16, found int) {
 		b.Bind(counted)
 		f.body.taken, f.cur.taken = int32(len(probes)), int32(len(probes))
 		f.mark()
-		e.countOwner(found)
+		e.countOwner(found, b.freeCall)
 		b.Jmp(again)
+	}
+	if k.Anywhere {
+		b.later(func() {
+			b.Bind(further)
+			f.body.taken, f.cur.taken = int32(len(probes)), int32(len(probes))
+			f.mark()
+			b.Load(asm.W32, asm.DX, e.more())
+			b.Load(asm.W32, asm.AX, asm.Indexed(asm.CX, asm.DX, 4, callEntry-4))
+			e.countOwner(found, func() { b.OpMemImm(asm.Sub, asm.W32, asm.At(asm.DI, 1<<k.Shift-moreBefore-callEntry), 1) })
+			b.Jmp(again)
+		})
 	}
 	for i := range probes {
 		if start[i] == counted {
@@ -157,8 +172,9 @@ func (p *Probe) owner() int32 {
 	return int32(p.ID)
 }
 
-// countOwner counts a hit of the probe with number AX, if that is switched on, and frees the row CX.
-func (e *calling) countOwner(found int) {
+// countOwner counts a hit of the probe with number AX, if that is switched on, in the row CX. free frees the row, or
+// what it has of the call, with the address of the entry's values in DI.
+func (e *calling) countOwner(found int, free func()) {
 	b, f := e.b, &e.b.frame
 	done, back := b.NewLabel(), b.NewLabel()
 	owner := f.temp(found + 8)
@@ -166,6 +182,7 @@ func (e *calling) countOwner(found int) {
 	b.Store(asm.W64, f.temp(found), asm.CX)
 	if e.k.Anywhere {
 		b.OpImm(asm.And, asm.W32, asm.AX, ownerID)
+		b.Jcc(asm.E, done) // Nobody
 	}
 	b.MovAbs(asm.DX, b.p.Flags)
 	b.TestMemImm(asm.W8, asm.Indexed(asm.DX, asm.AX, 4, 0), ring.FlagEnabled)
@@ -193,7 +210,7 @@ func (e *calling) countOwner(found int) {
 	b.Bind(back)
 	b.Bind(done)
 	b.Load(asm.W64, asm.DI, f.temp(found))
-	b.freeCall()
+	free()
 }
 
 // ownerAmong continues at the label of to whose probe has number AX, or at none.

@@ -158,6 +158,14 @@ const (
 	threadReach = 1 << 20
 )
 
+// tidLink is a word of the frame that code that notes may use.
+func (b *builder) tidLink() asm.Mem {
+	if b.table != nil {
+		return asm.At(asm.SP, tallyTemps+8)
+	}
+	return asm.At(asm.SP, linkTID)
+}
+
 // reclaim frees rows of this thread whose calls are over. If it has freed some, and was not called for this
 // call before, it continues at again; else at none. Calls are over if they are lower on the same stack,
 // or if the program has overwritten their slots. Changes AX, CX, DX, R11; SI is the head again at the
@@ -173,10 +181,7 @@ const (
 func (b *builder) reclaim(again, none asm.Label, common bool) {
 	scan, below, alien, near, look, dead, on := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
 	tried, freed := asm.At(asm.SP, linkTried), asm.At(asm.SP, linkFreed)
-	tid := asm.At(asm.SP, linkTID)
-	if b.table != nil {
-		tid = asm.At(asm.SP, tallyTemps+8)
-	}
+	tid := b.tidLink()
 	b.OpMemImm(asm.Cmp, asm.W8, tried, 0)
 	b.Jcc(asm.NE, none)
 	b.StoreImm(asm.W8, tried, 1)

@@ -68,16 +68,44 @@ func (b *builder) tallyCalls(t *Tally, piece func(emit func(), regs ...asm.Reg) 
 	e.landPieces(t, piece)
 }
 
-// countRow counts the call whose row is kept in the temporary row, and frees the row. AX is the row's
-// owner. After it the frame's marks say that no hit was taken. Changes what countDI does, and CX.
+// countRow counts the calls in the row CX, which is kept in the temporary row, and frees the row. AX is the owner of
+// the first one. After it the frame's marks say that no hit was taken. Changes what countDI does, and
+// CX.
 func (e *calling) countRow(row asm.Mem) {
-	b, f, free := e.b, &e.b.frame, e.b.NewLabel()
+	b, free := e.b, e.b.NewLabel()
+	further := b.NewLabel()
+	b.OpMemImm(asm.Cmp, asm.W32, e.more(), 0)
+	b.Jcc(asm.NE, further)
+	first := b.Mark()
 	b.OpImm(asm.And, asm.W32, asm.AX, ownerID)
+	b.Jcc(asm.E, free) // Nobody
 	b.Mov(asm.W32, asm.DI, asm.AX)
 	b.countDI(free)
 	b.Bind(free)
 	b.Load(asm.W64, asm.CX, row)
 	b.freeRow()
+	e.noneTaken()
+	b.later(func() {
+		b.Bind(further)
+		again, next := b.Mark(), b.NewLabel()
+		b.Load(asm.W32, asm.DX, e.more())
+		b.Load(asm.W32, asm.DI, asm.Indexed(asm.CX, asm.DX, 4, callEntry-4))
+		b.OpImm(asm.And, asm.W32, asm.DI, ownerID)
+		b.Jcc(asm.E, next)
+		b.countDI(next)
+		b.Bind(next)
+		b.Load(asm.W64, asm.CX, row)
+		b.OpMemImm(asm.Sub, asm.W32, e.more(), 1)
+		e.noneTaken()
+		b.Jcc(asm.NE, again)
+		b.Load(asm.W32, asm.AX, b.ownerOfRow())
+		b.Jmp(first)
+	})
+}
+
+// noneTaken marks that no hit was taken.
+func (e *calling) noneTaken() {
+	f := &e.b.frame
 	f.body.taken, f.cur.taken = 0, 0
 	f.mark()
 }

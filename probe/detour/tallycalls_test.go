@@ -279,7 +279,7 @@ func TestTallyCallsUnwind(t *testing.T) {
 		}, 0, 1},
 		{"jump", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildJump(base, &p, more, k, 0, true, tail)
-		}, 2, 0},
+		}, 1, 0},
 		{"leave twice", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildLeaves(base, &p, more, k, 0, tail)
 		}, 0, 2},

@@ -165,20 +165,24 @@ func (s *Engine) land(tg *Target, p *Placed) {
 			if in.Return != l.Return {
 				continue
 			}
-			if !l.Over {
-				q := tg.probeOf(k.OwnerOf(mem, in.Number))
+			if l.Over {
+				tg.freeCall(k, in.Number)
+				continue
+			}
+			if word, err := tg.word(symbols.Addr(slot)); !l.Wide && err == nil && word != in.Return {
+				continue // a jump has come here
+			}
+			for _, id := range k.OwnersOf(mem, in.Number) {
+				q := tg.probeOf(id)
 				if q == nil || q.ByExits == nil || !q.ByExits.Anywhere {
 					continue
-				}
-				if word, err := tg.word(symbols.Addr(slot)); !l.Wide && err == nil && word != in.Return {
-					continue // a jump has come here
 				}
 				was := s.regs
 				s.regs.IP = in.Real
 				s.record(q, k.Entry(mem, in.Number)[:q.Program.EntrySize()], symbols.Addr(in.Real))
 				s.regs = was
+				tg.endCall(k, mem, in.Number, id)
 			}
-			tg.freeCall(k, in.Number)
 		}
 	}
 }

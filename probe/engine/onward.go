@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"kprobe/fetch"
@@ -78,12 +79,15 @@ func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 	}
 	type noted struct {
 		detour.Instance
+		id    uint32
 		p     *Placed
 		entry []byte
 	}
 	var rows []noted
 	for _, in := range k.With(mem, slot) { // mem doesn't outlast a change
-		rows = append(rows, noted{in, tg.probeOf(k.OwnerOf(mem, in.Number)), slices.Clone(k.Entry(mem, in.Number))})
+		for _, id := range k.OwnersOf(mem, in.Number) {
+			rows = append(rows, noted{in, id, tg.probeOf(id), slices.Clone(k.Entry(mem, in.Number))})
+		}
 	}
 	var landed []int
 	for _, row := range rows {
@@ -99,7 +103,10 @@ func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 				wanted = false
 			}
 		}
-		if tg.freeCall(k, row.Number); wanted {
+		if mem := tg.callsOf(k, slot); mem != nil {
+			tg.endCall(k, mem, row.Number, row.id)
+		}
+		if wanted {
 			s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), row.entry)
 		}
 	}
@@ -183,8 +190,17 @@ func (tg *Target) forgetRows(r *retired) error {
 			return err
 		}
 		for _, in := range k.Used(mem) {
-			if ids[k.OwnerOf(mem, in.Number)] {
+			words, left := k.Gone(mem, in.Number, func(id uint32) bool { return ids[id] })
+			if len(words) > 0 && !left {
 				tg.freeCall(k, in.Number)
+				continue
+			}
+			for _, at := range words {
+				var b [4]byte
+				binary.LittleEndian.PutUint32(b[:], detour.Nobody)
+				if err := tg.Proc.WriteMemory(b[:], symbols.Addr(at)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -255,8 +255,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 	}
 	if ra, err := tg.word(symbols.Addr(sp)); err == nil && taken > len(st.Wants()) {
 		if in, ok := k.First(mem, sp, ra); ok { // the detour has counted it
-			k.Free(mem, in.Number)
-			tg.freeCall(k, in.Number)
+			tg.endCall(k, mem, in.Number, k.OwnersOf(mem, in.Number)[0])
 		}
 	}
 	done := map[uint32]bool{}
@@ -268,14 +267,15 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 		return
 	}
 	for _, in := range k.With(mem, sp) {
-		id := k.OwnerOf(mem, in.Number)
-		if done[id] {
-			continue
-		}
-		if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.Anywhere {
-			w := st.Wants()[0]
-			w.P = &p.Probe
-			s.exitInstead(tg, st, w, mem, true)
+		for _, id := range k.OwnersOf(mem, in.Number) {
+			if done[id] {
+				continue
+			}
+			if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.Anywhere {
+				w := st.Wants()[0]
+				w.P = &p.Probe
+				s.exitInstead(tg, st, w, mem, true)
+			}
 		}
 	}
 }
@@ -298,6 +298,18 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 	tid, slot := k.Marks(row)
 	_ = tg.Proc.WriteMemory(make([]byte, 4), symbols.Addr(tid)) // fails only if the process is gone
 	_ = tg.Proc.WriteMemory(make([]byte, 8), symbols.Addr(slot))
+}
+
+// endCall takes a probe's call out of a row of a table in common, also in the target's memory. mem is a copy of the
+// rows. The thread whose call it is doesn't run.
+func (tg *Target) endCall(k detour.Calls, mem []byte, row int, id uint32) {
+	if !k.Common || !k.Disown(mem, row, id) {
+		k.Free(mem, row)
+		tg.freeCall(k, row)
+		return
+	}
+	b, at := k.Row(mem, row)
+	_ = tg.Proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
 }
 
 // exitInstead ends a call in place of its detour: it records the return and frees the call's row.
@@ -327,7 +339,7 @@ func (s *Engine) exitInstead(tg *Target, st stage, w planner.Request, mem []byte
 		s.record(PlacedOf(w), k.Entry(mem, in.Number)[:w.P.Program.EntrySize()], symbols.Addr(in.Real))
 		s.regs = was
 	}
-	tg.freeCall(k, in.Number)
+	tg.endCall(k, mem, in.Number, w.P.Id)
 }
 
 // faulted repairs the program's signal action after a fault in kprobe's code. If the thread blocks
