@@ -33,10 +33,10 @@ import (
 const (
 	// commonReach is how many rows a call may lie in.
 	commonReach = 128
-	// nearShift places the first rows of slots that are 16 bytes apart, as calls' slots are,
-	// two rows apart. A call that passes on has a row for each of its functions, and the
-	// second of these is no other slot's first row: so few looks go past their first row.
-	nearShift = 3
+	// hashShift is how many bits the hash of a slot is shifted right for the number of its first row. There
+	// it has the slot's bits from 3 on: slots that are 16 bytes apart, as calls' slots are, have first rows
+	// that are two rows apart. So there is room for a second row where one is needed.
+	hashShift = 6
 	// ownerBefore is the distance of the owner from a row's end.
 	ownerBefore = 8
 	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
@@ -61,29 +61,40 @@ func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 // CanBeCommon reports whether the program's calls fit into a common table.
 func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
 
-// spreadCommon computes the hash of the slot DI into AX. The low bits of the slot stay the low bits, so that
-// neighbouring slots have neighbouring rows; higher bits separate stacks with equal low bits.
-// Changes DX.
+// firstRow is the number of the row at which the search for a slot begins in a common table. Higher bits of
+// the slot separate stacks with equal lower bits.
+func (k *Calls) firstRow(slot uint64) int {
+	return int((uint32(slot>>20)*golden32u + uint32(slot)<<(hashShift-3)) >> hashShift & uint32(k.Count-1))
+}
+
+// spreadCommon computes the hash of the slot DI into AX: the bits from hashShift on are those of firstRow.
 func (b *builder) spreadCommon() {
 	b.Mov(asm.W64, asm.AX, asm.DI)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 20)
 	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
-	b.ShiftImm(asm.Shr, asm.W32, asm.AX, 12)
-	b.Mov(asm.W64, asm.DX, asm.DI)
-	b.ShiftImm(asm.Shr, asm.W64, asm.DX, nearShift)
-	b.Op(asm.Add, asm.W32, asm.AX, asm.DX)
+	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1<<(hashShift-3), 0))
+}
+
+// firstOf loads into CX the row at which the search for the call DI begins in a table that is known. SI is the head of
+// the calls. Changes AX.
+func (b *builder) firstOf(k *Calls) {
+	b.spreadCommon()
+	b.OpImm(asm.And, asm.W32, asm.AX, int32(k.Count-1)<<hashShift)
+	if more := k.Shift - hashShift; more > 0 {
+		b.ShiftImm(asm.Shl, asm.W32, asm.AX, more)
+	}
+	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
 // hashCommon loads into CX the row at which the search for the call DI begins. SI is the head of the calls.
 // Changes AX, DX.
 func (b *builder) hashCommon() {
-	b.spreadCommon()
-	if k := b.table; k != nil {
-		b.OpImm(asm.And, asm.W32, asm.AX, int32(k.Count-1))
-		b.ShiftImm(asm.Shl, asm.W32, asm.AX, k.Shift)
-		b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+	if b.table != nil {
+		b.firstOf(b.table)
 		return
 	}
+	b.spreadCommon()
+	b.ShiftImm(asm.Shr, asm.W32, asm.AX, hashShift)
 	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
 	b.Op(asm.And, asm.W32, asm.AX, asm.DX)
@@ -306,15 +317,12 @@ func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, t
 }
 
 // first is for code at the end of a call. It loads the call's slot into DI, the head of the calls into SI,
-// and into CX the row at which the search for the call begins. Changes AX, DX.
+// and into CX the row at which the search for the call begins. Changes AX.
 func (e *calling) first() {
 	b := e.b
 	b.Lea(asm.DI, b.frame.above(0))
-	b.spreadCommon()
-	b.OpImm(asm.And, asm.W32, asm.AX, int32(e.k.Count-1))
-	b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
 	b.MovAbs(asm.SI, e.k.Addr)
-	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+	b.firstOf(&e.k)
 }
 
 // Near yields the parts of the table's memory, from and end, that may have calls with a slot:
@@ -325,7 +333,7 @@ func (k Calls) Near(slot uint64) iter.Seq2[int, int] {
 			yield(0, k.Size())
 			return
 		}
-		first := int((uint32(slot>>20)*golden32u>>12 + uint32(slot>>nearShift)) & uint32(k.Count-1))
+		first := k.firstRow(slot)
 		end := first + commonReach
 		if yield(k.offset(first), k.offset(min(end, k.Count))) && end > k.Count {
 			yield(k.offset(0), k.offset(end-k.Count))
