@@ -67,22 +67,28 @@ func (k *Calls) firstRow(slot uint64) int {
 	return int((uint32(slot>>20)*golden32u + uint32(slot)<<(hashShift-3)) >> hashShift & uint32(k.Count-1))
 }
 
-// spreadCommon computes the hash of the slot DI into AX: the bits from hashShift on are those of firstRow.
-func (b *builder) spreadCommon() {
-	b.Mov(asm.W64, asm.AX, asm.DI)
+// spreadCommon computes the hash of the slot in a register into AX: the bits from hashShift on are those of firstRow.
+func (b *builder) spreadCommon(slot asm.Reg) {
+	b.Mov(asm.W64, asm.AX, slot)
 	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 20)
 	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
-	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1<<(hashShift-3), 0))
+	b.Lea(asm.AX, asm.Indexed(asm.AX, slot, 1<<(hashShift-3), 0))
 }
 
-// firstOf loads into CX the row at which the search for the call DI begins in a table that is known. SI is the head of
-// the calls. Changes AX.
-func (b *builder) firstOf(k *Calls) {
-	b.spreadCommon()
+// offsetOf computes the offset from a known table's first row, in bytes, of the row at which the search for the slot in a
+// register begins, into AX.
+func (b *builder) offsetOf(k *Calls, slot asm.Reg) {
+	b.spreadCommon(slot)
 	b.OpImm(asm.And, asm.W32, asm.AX, int32(k.Count-1)<<hashShift)
 	if more := k.Shift - hashShift; more > 0 {
 		b.ShiftImm(asm.Shl, asm.W32, asm.AX, more)
 	}
+}
+
+// firstOf loads into CX the row at which the search for the call DI begins in a known table. SI is the head of the calls.
+// Changes AX.
+func (b *builder) firstOf(k *Calls) {
+	b.offsetOf(k, asm.DI)
 	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
 }
 
@@ -93,7 +99,7 @@ func (b *builder) hashCommon() {
 		b.firstOf(b.table)
 		return
 	}
-	b.spreadCommon()
+	b.spreadCommon(asm.DI)
 	b.ShiftImm(asm.Shr, asm.W32, asm.AX, hashShift)
 	b.Load(asm.W32, asm.DX, asm.At(asm.SI, headCount))
 	b.OpImm(asm.Sub, asm.W32, asm.DX, 1)
@@ -295,6 +301,12 @@ func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, t
 		piece := t.arrive
 		if way == PassesOn {
 			piece = t.pass
+		}
+		if way == Arrives && b.p.looksHere() && always {
+			if err := b.arriveHere(&k, t); err != nil {
+				return nil, err
+			}
+			return b.leave(b.Here(), tail)
 		}
 		on := b.beforeTally(cond, always)
 		b.callTally(0, piece)

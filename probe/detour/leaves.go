@@ -24,9 +24,16 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	if !k.Common || len(probes) == 0 {
 		return nil, fmt.Errorf("%d probes of calls %+v in common", len(probes), k)
 	}
-	if t := p.tallyOf(k); t != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere }) {
+	switch {
+	case !p.leavesByTally(probes, k):
+	case p.looksHere():
+		if err := b.leaveHere(&k, p.Tally, len(probes)); err != nil {
+			return nil, err
+		}
+		return b.leave(b.Here(), tail)
+	default:
 		b.beforeTally(0, true)
-		b.callTally(0, t.leave)
+		b.callTally(0, p.Tally.leave)
 		return b.leave(b.Here(), tail)
 	}
 	if !p.NoRedZone {

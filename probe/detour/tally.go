@@ -167,7 +167,10 @@ func (b *builder) countNamed() {
 
 // countDI counts a hit of probe DI. If the probe is switched off, it continues at done. Changes AX, CX, DX, SI and
 // DI.
-func (b *builder) countDI(done asm.Label) {
+func (b *builder) countDI(done asm.Label) { b.countDIThen(done, b.frame.took) }
+
+// countDIThen is countDI with what marks that the hit is taken.
+func (b *builder) countDIThen(done asm.Label, took func()) {
 	back := b.NewLabel()
 	b.MovAbs(asm.CX, b.p.Flags)
 	b.TestMemImm(asm.W8, asm.Indexed(asm.CX, asm.DI, 4, 0), ring.FlagEnabled)
@@ -177,13 +180,13 @@ func (b *builder) countDI(done asm.Label) {
 		b.area()
 		b.Op(asm.Add, asm.W64, asm.SI, asm.DI)
 		b.countLocked(0, ring.CounterHits)
-		b.frame.took()
+		took()
 	}
 	if b.p.countsInSequences() {
 		b.sequence(flagsOfAll, func(none asm.Mem) {
 			b.Lea(asm.SI, asm.Indexed(asm.SI, asm.DI, 8, 0))
 			b.IncMem(asm.W64, b.inSequence(none, int(b.p.TallyOff)))
-		}, b.frame.took, func() {
+		}, took, func() {
 			locked()
 			b.Jmp(back)
 		})

@@ -15,15 +15,17 @@ import (
 type tallying struct {
 	*sharing
 	tally *Tally
+	own   bool // detours count and look by themselves
+	bare  int  // of the functions with numbers up to this one, detours know no tally
 }
 
-func newTallying(t *testing.T, rseq int32) *tallying {
+func newTallying(t *testing.T, rseq int32, own bool) *tallying {
 	t.Helper()
 	texts := map[uint32]string{}
 	for id := uint32(1); id < 60; id++ {
 		texts[id] = "r f"
 	}
-	g := &tallying{sharing: newSharing(t, 16<<20, texts)}
+	g := &tallying{sharing: newSharing(t, 16<<20, texts), own: own}
 	g.rseq = rseq
 	g.k.Anywhere = true
 	var err error
@@ -37,7 +39,16 @@ func newTallying(t *testing.T, rseq int32) *tallying {
 
 func (g *tallying) params() *Params {
 	p := g.sharing.params()
-	p.Tally, p.TallyOff = g.tally, g.l.TallyOff()
+	p.Tally, p.TallyOff, p.OwnCounts = g.tally, g.l.TallyOff(), g.own
+	return p
+}
+
+// paramsOf are the parameters of a function's detours.
+func (g *tallying) paramsOf(id uint32) *Params {
+	p := g.params()
+	if int(id) <= g.bare {
+		p.Tally, p.OwnCounts = nil, false
+	}
 	return p
 }
 
@@ -53,7 +64,7 @@ func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Lab
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		if len(d.Code) > 60 {
+		if len(d.Code) > 60 && !g.own && int(id) > g.bare {
 			g.t.Errorf("a detour of %d bytes: not by the tally", len(d.Code))
 		}
 		return d.Code
@@ -61,14 +72,14 @@ func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Lab
 	g.function(func(c *asm.Code, self asm.Label) {
 		body(c, self, func() {
 			leaves := func(c *asm.Code) error {
-				c.Raw(short(BuildLeaves(c.Here(), g.params(), []Probe{g.probe(id)}, g.k, 0, func(c *asm.Code) error { c.Ret(); return nil }))...)
+				c.Raw(short(BuildLeaves(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, g.k, 0, func(c *asm.Code) error { c.Ret(); return nil }))...)
 				return nil
 			}
 			if at != "alone" {
 				_ = leaves(c)
 				return
 			}
-			d, err := BuildExit(c.Here(), g.params(), []Probe{g.probe(id)}, nil, leaves) // each of its returns is its own, too
+			d, err := BuildExit(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, nil, leaves) // each of its returns is its own, too
 			if err != nil {
 				g.t.Fatal(err)
 			}
@@ -77,9 +88,9 @@ func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Lab
 	}, func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		switch at {
 		case "noted":
-			return short(BuildEnter(base, g.params(), nil, g.probe(id), g.k, tail)), nil
+			return short(BuildEnter(base, g.paramsOf(id), nil, g.probe(id), g.k, tail)), nil
 		case "alone":
-			return short(BuildPassing(base, g.params(), g.k, Arrives, 0, true, tail)), nil
+			return short(BuildPassing(base, g.paramsOf(id), g.k, Arrives, 0, true, tail)), nil
 		}
 		c := asm.New(base)
 		if err := tail(c); err != nil {
@@ -98,9 +109,9 @@ func (g *tallying) onward(id uint32, noted, joined bool, to uint64) func(*asm.Co
 		tail := func(c *asm.Code) error { c.JmpAddr(to); return nil }
 		k := g.k
 		k.Joined = joined
-		d, err := BuildPassing(c.Here(), g.params(), k, PassesOn, asm.NE, false, tail)
+		d, err := BuildPassing(c.Here(), g.paramsOf(id), k, PassesOn, asm.NE, false, tail)
 		if !noted {
-			d, err = BuildJump(c.Here(), g.params(), []Probe{g.probe(id)}, k, asm.NE, false, tail)
+			d, err = BuildJump(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, k, asm.NE, false, tail)
 		}
 		if err != nil {
 			g.t.Fatal(err)
@@ -113,12 +124,17 @@ func (g *tallying) onward(id uint32, noted, joined bool, to uint64) func(*asm.Co
 // is noted at its entry and jumps to that, and one that is noted at its jump there: each
 // call is counted for each of them, once, on eight threads and in signal handlers.
 func TestTallyCalls(t *testing.T) {
-	for _, rseq := range []int32{0, rseqArea(t)} {
+	for _, way := range []struct {
+		rseq int32
+		own  bool
+		bare int
+	}{{}, {rseq: rseqArea(t)}, {rseqArea(t), true, 0}, {rseqArea(t), false, 21}, {rseqArea(t), true, 23}, {rseqArea(t), true, 28}, {0, false, 44}} {
 		for _, how := range []string{"plain", "signal"} {
 			for _, off := range []uint32{0, 21, 23, 28, 44} {
-				t.Run(fmt.Sprintf("%s, area %#x, %d is off", how, rseq, off), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, %+v, %d is off", how, way, off), func(t *testing.T) {
 					const threads, n = 8, 600
-					g := newTallying(t, rseq)
+					g := newTallying(t, way.rseq, way.own)
+					g.bare = way.bare
 					inner := g.lay(21, "alone", shallow)
 					third := g.lay(23, "alone", g.onward(23, false, true, inner))
 					second := g.lay(28, "noted", g.onward(28, true, false, third))
@@ -164,8 +180,14 @@ func TestTallyCalls(t *testing.T) {
 // Calls that longjmp leaves are nobody's returns for a tally either, also where the next
 // call with their slot is of the function that they had jumped to.
 func TestTallyCallsLongjmp(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprint(own), func(t *testing.T) { tallyCallsLongjmp(t, own) })
+	}
+}
+
+func tallyCallsLongjmp(t *testing.T, own bool) {
 	const n = 3000
-	g := newTallying(t, rseqArea(t))
+	g := newTallying(t, rseqArea(t), own)
 	at := g.lay(5, "alone", hooked)
 	g.lay(6, "", func(c *asm.Code, self asm.Label, leave leaver) {
 		c.Push(asm.DI)
@@ -199,10 +221,36 @@ func TestTallyCallsLongjmp(t *testing.T) {
 	}
 }
 
+// More functions jump to one another than a row has room for: each call is counted for each of them, once.
+func TestTallyCallsChain(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		for _, bare := range []int{0, 10} {
+			t.Run(fmt.Sprintf("%v, %d without a tally", own, bare), func(t *testing.T) {
+				const threads, n, last, first = 4, 500, 10, 10 + moreOwners + 4
+				g := newTallying(t, rseqArea(t), own)
+				g.bare = bare
+				at := g.lay(last, "alone", shallow)
+				for id := uint32(last + 1); id <= first; id++ {
+					at = g.lay(id, "alone", g.onward(id, false, id < first, at))
+				}
+				g.run("plain", threads, n, func(*ring.Record) error { return nil })
+				for id := uint32(last + 1); id <= first; id++ { // each of them is called, too
+					if c, want := g.counts(id), uint64(threads*n*(first-id+1)); c.Hits != want || c.Missed != 0 {
+						t.Errorf("probe %d: %+v, want %d hits", id, c, want)
+					}
+				}
+				if u := g.inUse(g.k); u != 0 {
+					t.Errorf("%d calls are left", u)
+				}
+			})
+		}
+	}
+}
+
 // TestTallyCallsMissed: more calls at one place than the table follows are missed.
 func TestTallyCallsMissed(t *testing.T) {
 	const n = 400
-	g := newTallying(t, 0)
+	g := newTallying(t, 0, false)
 	g.lay(6, "noted", recursing)
 	g.run("plain", 1, n, func(*ring.Record) error { return nil })
 	var calls uint64
@@ -220,6 +268,12 @@ func TestTallyCallsMissed(t *testing.T) {
 // TestTallyCallsUnwind: at each instruction of the pieces, and of the detours that call
 // them, the program's registers can be told, and none of them changes.
 func TestTallyCallsUnwind(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprint(own), func(t *testing.T) { tallyCallsUnwind(t, own) })
+	}
+}
+
+func tallyCallsUnwind(t *testing.T, own bool) {
 	m := newMachine(t, 1, 64<<10, shared{logAt, 0, 4 << 20, protRW})
 	m.rseq = rseqArea(t)
 	k, err := NewCommonCalls(poolAt, 0, 256)
@@ -235,7 +289,7 @@ func TestTallyCallsUnwind(t *testing.T) {
 	copy(m.at(k.Addr), k.Head(m.texts))
 	copy(m.at(s.Base), s.Code)
 	m.code = (m.code + uint64(len(s.Code)) + 63) &^ 63
-	p.Tally = s
+	p.Tally, p.OwnCounts = s, own
 	probes := []Probe{{ID: 7, Program: must(t, "r f"), CountOnly: true, Anywhere: true}}
 	more := append(probes, Probe{ID: 900, Program: must(t, "r g"), CountOnly: true, Anywhere: true})
 	regs := fetch.Regs{Flags: 0x202}
@@ -345,7 +399,7 @@ func TestTallyCallsUnwind(t *testing.T) {
 			}
 		}
 		regs = was
-		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); inside < 20 || n != tt.rows || hits()-before != tt.hits {
+		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); inside < 20 && !own || n != tt.rows || hits()-before != tt.hits {
 			t.Errorf("%s: %d instructions, %d rows in use, %d hits; want %d, %d", tt.name, inside, n, hits()-before, tt.rows, tt.hits)
 		}
 	}

@@ -111,6 +111,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		s.table, s.joins = by.Calls().Addr, w.Joins
 		return s, true
 	case w.Kind == Exit && w.Passing != detour.NotPassing:
+		s.dead = w.Passing == detour.Arrives && o.flagsDead(part)
 		s.table, s.passing, s.always = by.Calls().Addr, w.Passing, !w.Conditional
 		for _, x := range part {
 			if x.Notes {

@@ -340,6 +340,7 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 		calls.Joined = len(noting) < len(ws) // other functions' calls come to this jump, too
 		d, err = detour.BuildJump(uint64(st.Base), params, o.probesOf(noting), calls, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
 	case w.Passing != detour.NotPassing:
+		params.FlagsDead = o.flagsDead(ws)
 		d, err = detour.BuildPassing(uint64(st.Base), params, x.Calls(), w.Passing, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
 	case x.Calls().Common:
 		d, err = detour.BuildLeaves(uint64(st.Base), params, o.probesOf(ws), x.Calls(), w.Pop, tail)

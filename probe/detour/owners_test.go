@@ -1,0 +1,61 @@
+package detour
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+)
+
+// What the tracer does with a row of several calls.
+func TestOwners(t *testing.T) {
+	k, err := NewCommonCalls(0x7000_0000, 0, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const row = 5
+	le := binary.LittleEndian
+	fresh := func(first uint32, further ...uint32) []byte {
+		mem := make([]byte, k.Size())
+		le.PutUint64(mem[k.offset(row):], 0x1230)
+		le.PutUint32(mem[k.offset(row+1)-ownerBefore:], first)
+		le.PutUint32(mem[k.offset(row+1)-moreBefore:], uint32(len(further)))
+		for i, id := range further {
+			le.PutUint32(mem[k.offset(row)+callEntry+4*i:], id)
+		}
+		return mem
+	}
+	mem := fresh(anywhere|7, anywhere|8, anywhere|9)
+	if ids := k.OwnersOf(mem, row); !slices.Equal(ids, []uint32{9, 8, 7}) {
+		t.Errorf("owners %d", ids)
+	}
+	for id, is := range map[uint32]bool{7: true, 8: true, 9: true, 10: false} {
+		if k.Owner(mem, row, id) != is {
+			t.Errorf("owner %d: %v", id, !is)
+		}
+	}
+	for _, id := range []uint32{8, 7} {
+		if !k.Disown(mem, row, id) || k.Owner(mem, row, id) {
+			t.Errorf("%d is not taken out: %d", id, k.OwnersOf(mem, row))
+		}
+	}
+	if k.Disown(mem, row, 9) || !slices.Equal(k.OwnersOf(mem, row), []uint32{9, 0, 0}) {
+		t.Errorf("the last call is taken out: %d", k.OwnersOf(mem, row))
+	}
+	if mem := fresh(3); k.Disown(mem, row, 3) || !k.Owner(mem, row, 3) {
+		t.Error("the only call is taken out")
+	}
+
+	mem = fresh(anywhere|7, anywhere|8, anywhere|9)
+	words, left := k.Gone(mem, row, func(id uint32) bool { return id != 8 })
+	end := k.Addr + uint64(k.offset(row+1))
+	want := []uint64{k.Addr + uint64(k.offset(row)) + callEntry + 4, end - ownerBefore}
+	if !left || !slices.Equal(words, want) {
+		t.Errorf("gone at %#x, left %v; want %#x", words, left, want)
+	}
+	for _, at := range words {
+		le.PutUint32(mem[at-k.Addr:], Nobody)
+	}
+	if words, left := k.Gone(mem, row, func(id uint32) bool { return id == 8 }); left || len(words) != 1 {
+		t.Errorf("gone at %#x, left %v", words, left)
+	}
+}

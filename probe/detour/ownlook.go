@@ -1,0 +1,145 @@
+package detour
+
+import (
+	"slices"
+
+	"kprobe/probe/asm"
+)
+
+// Calls that are looked for where they arrive and return
+//
+// Most looks into a common table find nothing: the function was called, not jumped to. So where detours
+// count by themselves (owncount.go), they also look by themselves. Their own code has what is frequent:
+// nothing is noted, or one call, in the row at which the search begins. The rest is left to the tally.
+// The processor learns for each function which of these is usual. In the tally, where the looks of all
+// functions run through the same branches, it often guesses wrong.
+
+// looksHere reports whether detours that a tally has pieces for look into its table by themselves.
+func (p *Params) looksHere() bool { return p.OwnCounts && p.countsInSequences() && !p.Spare }
+
+// leavesByTally reports whether a tally has a piece for a return of all these probes' functions.
+func (p *Params) leavesByTally(probes []Probe, k Calls) bool {
+	return p.tallyOf(k) != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere })
+}
+
+// beginLook begins code that looks into the table, in a frame with AX, CX and DX. It loads the slot into CX and the first row
+// for it into AX. If the row has the slot, and no other row may have it, the code continues at mine. If
+// other rows may have it, it continues at some.
+func (b *builder) beginLook(k *Calls, mine, some asm.Label) error {
+	f := &b.frame
+	f.skip, f.regs, f.flagsDead = redZone, []asm.Reg{asm.AX, asm.CX, asm.DX}, b.p.FlagsDead
+	if err := b.stack(); err != nil {
+		return err
+	}
+	f.save(b.Code)
+	b.Lea(asm.CX, f.above(0))
+	b.offsetOf(k, asm.CX)
+	b.MovAbs(asm.DX, k.Addr)
+	b.Lea(asm.AX, asm.Indexed(asm.DX, asm.AX, 1, callsHead))
+	b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.AX, callReach), 0)
+	b.Jcc(asm.NE, some)
+	b.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.AX, callSlot))
+	b.Jcc(asm.E, mine)
+	return nil
+}
+
+// endLook ends the code that beginLook has begun. A thread that comes to some calls a piece of the tally.
+func (b *builder) endLook(out, some asm.Label, piece uint64) {
+	on := b.NewLabel()
+	b.Bind(out)
+	b.frame.restore()
+	b.Bind(on)
+	b.later(func() {
+		b.Bind(some)
+		b.frame.restore()
+		b.callTally(0, piece)
+		b.Jmp(on)
+	})
+}
+
+// ifReturns continues at other unless the call in the row AX returns to what is in the slot CX. Changes DX.
+func (b *builder) ifReturns(other asm.Label) {
+	b.Load(asm.W64, asm.DX, asm.At(asm.CX, 0))
+	b.OpLoad(asm.Cmp, asm.W64, asm.DX, asm.At(asm.AX, callReturn))
+	b.Jcc(asm.NE, other)
+}
+
+// arriveHere is arrive, and leaves to the tally what isn't frequent.
+func (b *builder) arriveHere(k *Calls, t *Tally) error {
+	mine, some, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	if err := b.beginLook(k, mine, some); err != nil {
+		return err
+	}
+	b.endLook(out, some, t.arrive)
+	b.later(func() {
+		b.Bind(mine)
+		b.ifReturns(some)
+		b.Load(asm.W32, asm.DX, asm.At(asm.AX, callTID))
+		b.Test(asm.W32, asm.DX, asm.DX)
+		b.Jcc(asm.NS, some)
+		b.OpImm(asm.And, asm.W32, asm.DX, passedOn-1)
+		b.Store(asm.W32, asm.At(asm.AX, callTID), asm.DX)
+		b.Jmp(out)
+	})
+	return nil
+}
+
+// leaveHere is leaveAnywhere, and leaves to the tally what isn't frequent. probes is the number of the stage's probes.
+// From the hit on until the row is free, the frame's marks say that one more hit was taken.
+func (b *builder) leaveHere(k *Calls, t *Tally, probes int) error {
+	mine, some, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	if err := b.beginLook(k, mine, some); err != nil {
+		return err
+	}
+	b.endLook(out, some, t.leave)
+	b.later(func() {
+		b.Bind(mine)
+		b.ifReturns(some)
+		b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.AX, 1<<k.Shift-moreBefore), 0)
+		b.Jcc(asm.NE, some)
+		b.Load(asm.W32, asm.DX, asm.At(asm.AX, 1<<k.Shift-ownerBefore))
+		b.OpImm(asm.Cmp, asm.W32, asm.DX, anywhere)
+		b.Jcc(asm.BE, some) // another kind of call, or Nobody's
+		b.countMine(probes, out)
+	})
+	return nil
+}
+
+// countMine counts the call in the row AX, whose owner is DX, frees the row and continues at out. Changes AX, CX, DX.
+func (b *builder) countMine(probes int, out asm.Label) {
+	f := &b.frame
+	body, free := f.body, b.NewLabel()
+	cold := b.cold
+	b.cold = nil // what is added runs with more on the stack
+	b.OpImm(asm.And, asm.W32, asm.DX, ownerID)
+	for _, r := range []asm.Reg{asm.SI, asm.DI} {
+		f.step()
+		f.push(r)
+	}
+	f.step()
+	b.Push(asm.AX)
+	f.cur.depth += 8
+	f.mark()
+	b.Mov(asm.W32, asm.DI, asm.DX)
+	f.body = f.cur
+	b.countDIThen(free, func() {
+		f.body.taken, f.cur.taken = int32(probes)+1, int32(probes)+1
+		f.mark()
+	})
+	b.Bind(free)
+	b.Pop(asm.CX)
+	f.cur.depth -= 8
+	f.mark()
+	b.freeRow()
+	f.cur.taken = 0
+	f.mark()
+	for _, r := range []asm.Reg{asm.DI, asm.SI} {
+		b.Pop(r)
+		f.cur.depth -= 8
+		f.cur.saved = f.cur.saved[:len(f.cur.saved)-1]
+		f.mark()
+	}
+	b.Jmp(out)
+	b.far()
+	b.cold, f.body = cold, body
+}
