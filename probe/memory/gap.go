@@ -15,6 +15,10 @@ const (
 	Reach = 1<<31 - 1<<20
 	// HeapRoom is left free behind the main program, where brk grows.
 	HeapRoom = 1 << 30
+	// spareFrom is how far behind the heap SpareRanges begin at least, and spareTimes how many times as far
+	// as the heap is large.
+	spareFrom  = 64 << 20
+	spareTimes = 16
 	// stackRoom is left free below the main stack, which grows down.
 	stackRoom = 256 << 20
 	// Lowest is above vm.mmap_min_addr's usual 64 KiB.
@@ -63,14 +67,14 @@ func FindGap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, tried map
 			}
 		}
 	}
-	eachGap(maps, consider)
+	eachGap(maps, HeapRoom, consider)
 	return symbols.Addr(best), ok
 }
 
 // eachGap calls f with each range of free addresses, in order. Where the heap
-// and the main stack may grow is left out: the heap starts behind the main
+// and the main stack may grow is left out, heapRoom bytes for the heap. It starts behind the main
 // program, at a random distance that is known once there is one.
-func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
+func eachGap(maps []symbols.Mapping, heapRoom uint64, f func(lo, hi uint64)) {
 	prev := uint64(Lowest)
 	var main string
 	heap := slices.ContainsFunc(maps, func(m symbols.Mapping) bool { return m.Path == "[heap]" })
@@ -87,7 +91,7 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 		}
 		next := uint64(m.End)
 		if m.Path == "[heap]" || (!heap && m.Path == main && i+1 < len(maps) && maps[i+1].Path != main) {
-			next += HeapRoom
+			next += heapRoom
 		}
 		if next > prev {
 			prev = next
@@ -101,6 +105,31 @@ func eachGap(maps []symbols.Mapping, f func(lo, hi uint64)) {
 // FreeRanges lists the addresses at which code may be mapped.
 func FreeRanges(maps []symbols.Mapping) []plan.Range {
 	var out []plan.Range
-	eachGap(maps, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
+	eachGap(maps, HeapRoom, func(lo, hi uint64) { out = append(out, plan.Range{Lo: lo, Hi: hi}) })
+	return out
+}
+
+// SpareRanges lists the addresses within HeapRoom that the heap isn't likely to reach. Only code that has no
+// other place may be mapped there. If the heap does reach it, brk fails, and malloc takes memory
+// elsewhere, by mmap. There are none before there is a heap.
+func SpareRanges(maps []symbols.Mapping) []plan.Range {
+	first := slices.IndexFunc(maps, func(m symbols.Mapping) bool { return m.Path == "[heap]" })
+	if first < 0 {
+		return nil
+	}
+	last := first
+	for i, m := range maps[first:] {
+		if m.Path == "[heap]" {
+			last = first + i
+		}
+	}
+	end := uint64(maps[last].End)
+	room := max(spareFrom, spareTimes*(end-uint64(maps[first].Start)))
+	var out []plan.Range
+	eachGap(maps, room, func(lo, hi uint64) {
+		if lo, hi := max(lo, end+room), min(hi, end+HeapRoom); lo < hi {
+			out = append(out, plan.Range{Lo: lo, Hi: hi})
+		}
+	})
 	return out
 }

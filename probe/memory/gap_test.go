@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"slices"
 	"testing"
 
+	"kprobe/probe/plan"
 	"kprobe/symbols"
 )
 
@@ -63,6 +65,33 @@ func TestFreeRangesHeap(t *testing.T) {
 				t.Errorf("%#x-%#x is offered, the program ends at %#x", r.Lo, r.Hi, end)
 			}
 		}
+	}
+}
+
+// Of the heap's room the spare part begins the farther behind it the larger it is, and ends where anything is mapped.
+func TestSpareRanges(t *testing.T) {
+	const heap, behind = 0x1a000000, 0x50000000
+	maps := []symbols.Mapping{
+		{Start: 0x400000, End: 0x5600000, Inode: 1, Path: "/bin/prog"},
+		{Start: heap, End: heap + 1<<20, Path: "[heap]"},
+		{Start: heap + 1<<20, End: heap + 2<<20, Path: "[heap]"},
+		{Start: behind, End: behind + 0x1000},
+	}
+	for _, x := range []struct {
+		size, from uint64
+	}{{2 << 20, 64 << 20}, {10 << 20, 160 << 20}, {64 << 20, 0}} {
+		end := uint64(heap) + x.size
+		maps[2].End = symbols.Addr(end)
+		var want []plan.Range
+		if x.from != 0 {
+			want = []plan.Range{{Lo: end + x.from, Hi: behind}, {Lo: behind + 0x1000, Hi: end + HeapRoom}}
+		}
+		if got := SpareRanges(maps); !slices.Equal(got, want) {
+			t.Errorf("heap of %#x bytes: %#x, want %#x", x.size, got, want)
+		}
+	}
+	if got := SpareRanges(maps[:1]); got != nil {
+		t.Errorf("%#x without a heap", got)
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 // more can be mapped. The zero value is empty. It is not safe for concurrent use.
 type Space struct {
 	gaps   []Range // free addresses, page-aligned, in order
+	spare  []Range // more of them, for Spared
 	chunks []*chunk
 	fresh  []Range
 	// last is, for each set of bound displacement bytes, where room was last found: the
@@ -38,14 +39,41 @@ type chunk struct {
 // NewSpace takes the target's free addresses, in order. The caller leaves out what must stay
 // free: the room for the heap and the stacks to grow.
 func NewSpace(gaps []Range) *Space {
-	s := &Space{}
-	for _, g := range gaps {
+	return &Space{gaps: pages(gaps)}
+}
+
+// pages are the whole pages in ranges.
+func pages(ranges []Range) (out []Range) {
+	for _, g := range ranges {
 		lo, hi := (g.Lo+pageSize-1)&^(pageSize-1), g.Hi&^(pageSize-1)
 		if lo < hi {
-			s.gaps = append(s.gaps, Range{lo, hi})
+			out = append(out, Range{lo, hi})
 		}
 	}
-	return s
+	return out
+}
+
+// AddSpare adds free addresses, in order, that only what Spared calls may use.
+func (s *Space) AddSpare(ranges []Range) { s.spare = pages(ranges) }
+
+// Spared calls f, for which Find may use spare addresses. It doesn't if there are none.
+func (s *Space) Spared(f func()) {
+	if len(s.spare) == 0 {
+		return
+	}
+	spare := s.spare
+	s.gaps, s.spare = slices.Concat(s.gaps, spare), nil
+	slices.SortFunc(s.gaps, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	f()
+	all := s.gaps
+	s.gaps = nil
+	for _, r := range all {
+		if in := func(x Range) bool { return r.Lo >= x.Lo && r.Hi <= x.Hi }; slices.ContainsFunc(spare, in) {
+			s.spare = append(s.spare, r)
+		} else {
+			s.gaps = append(s.gaps, r)
+		}
+	}
 }
 
 // Mapped adds code memory that exists already. taken are ranges that are in use, in order; parts of
@@ -64,7 +92,7 @@ func (s *Space) Mapped(r Range, taken []Range) {
 // Exclude removes addresses from those at which memory can be mapped, because somebody else has
 // mapped them.
 func (s *Space) Exclude(r Range) {
-	s.gaps = without(s.gaps, r)
+	s.gaps, s.spare = without(s.gaps, r), without(s.spare, r)
 }
 
 // without removes r from ranges, which are in order, in place.

@@ -210,6 +210,40 @@ func TestSpaceFull(t *testing.T) {
 	}
 }
 
+// Spare addresses are used only by what Spared calls. What was claimed of them stays mapped, and serves others, too.
+func TestSpaceSpare(t *testing.T) {
+	const spare = base + 1<<24
+	s := NewSpace([]Range{{base, base + pageSize}, {base + 1<<28, base + 1<<28 + pageSize}})
+	w := Want{Size: pageSize, Base: base, Rel: free(), Lo: 0, Hi: ^uint64(0), Near: base}
+	s.Spared(func() { t.Error("called without spare addresses") })
+	s.AddSpare([]Range{{spare + 1, spare + 3*pageSize}})
+	s.Exclude(Range{spare + pageSize, spare + 2*pageSize})
+	if a, ok := s.Find(w); !ok || a != base {
+		t.Fatalf("%#x, %v", a, ok)
+	}
+	beyond := w
+	beyond.Lo, beyond.Hi = spare, spare+1<<20
+	if a, ok := s.Find(beyond); ok {
+		t.Fatalf("%#x is spare", a)
+	}
+	s.Spared(func() {
+		if a, ok := s.Find(beyond); !ok || a != spare+2*pageSize {
+			t.Errorf("%#x, %v", a, ok)
+		}
+	})
+	want := []Range{{base, base + pageSize}, {spare + 2*pageSize, spare + 3*pageSize}}
+	if got := s.Fresh(); !slices.Equal(got, want) {
+		t.Errorf("fresh %#x, want %#x", got, want)
+	}
+	s.Release(spare+2*pageSize, pageSize)
+	if a, ok := s.Find(beyond); !ok || a != spare+2*pageSize {
+		t.Errorf("released: %#x, %v", a, ok)
+	}
+	if a, ok := s.Find(w); !ok || a != base+1<<28 {
+		t.Errorf("%#x, %v", a, ok)
+	}
+}
+
 // All functions of a library at once: how long, how much memory.
 func TestBatch(t *testing.T) {
 	o := libc(t)

@@ -146,12 +146,20 @@ func (o *planner) functionOnce(f *assess.Function, ws []Request, planned PageInd
 		return nil, rest, false
 	}
 	taken := o.taken(f, ws[0].Site.Module, planned)
-	plans, err := plan.Plan(o.prepared[f].plan, sites, o.space, taken)
+	code := o.prepared[f].plan
+	plans, err := plan.Plan(code, sites, o.space, taken)
+	again := func() {
+		release(o.space, plans)
+		plans, err = plan.Plan(code, sites, o.space, taken)
+	}
 	if err == nil && wantsMore(plans, sites) {
 		if wide := o.ground.Around.Wide(f.Sweep, f.Fn, ws[0].Site.Module); wide != nil {
-			release(o.space, plans)
-			plans, err = plan.Plan(wide, sites, o.space, taken)
+			code = wide
+			again()
 		}
+	}
+	if err == nil && wantsMore(plans, sites) {
+		o.space.Spared(again)
 	}
 	if err != nil {
 		giveUpAll(err.Error())
