@@ -44,8 +44,8 @@ type Calls struct {
 	// Go says that calls are known by GoKey instead of their slots, because stacks are
 	// copied when they grow. Only the tracer may free rows then.
 	Go bool
-	// Common says that these are calls of several probes. The last eight bytes of a row
-	// begin with a u32 that says whose call it is (common.go).
+	// Common says that these are calls of several probes. The last eight bytes of a row say
+	// whose call it is, and how many further calls it has (common.go, owners.go).
 	Common bool
 	// Anywhere says that calls of some probes, those with Probe.Anywhere, may return by any
 	// return that looks into a common table (onward.go).
