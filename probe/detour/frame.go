@@ -168,6 +168,16 @@ func (f *frame) push(r asm.Reg) {
 	f.mark()
 }
 
+// reload loads saved registers again, at the bottom of the frame. A push that follows may find no room: then a
+// fallback handler restores no register but rax, and that only where flags are saved (PushFault).
+func (f *frame) reload(regs ...asm.Reg) {
+	for _, r := range regs {
+		if m, ok := f.slot(r); ok {
+			f.code.Load(asm.W64, r, m)
+		}
+	}
+}
+
 // took marks that one more probe of the site has taken its hit.
 func (f *frame) took() {
 	f.body.taken++

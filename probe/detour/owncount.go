@@ -49,6 +49,7 @@ func (b *builder) countOwn(id uint32) {
 		b.IncMem(asm.W64, b.inSequenceOf(asm.DX, none, int(b.p.TallyOff)+8*int(id)))
 	}, b.frame.took, func() {
 		f := &b.frame
+		f.reload(asm.AX, asm.CX, asm.DX)
 		f.step()
 		f.push(asm.SI)
 		b.area()

@@ -100,18 +100,18 @@ func (b *builder) leaveHere(k *Calls, t *Tally, probes int) error {
 		b.Load(asm.W32, asm.DX, asm.At(asm.AX, 1<<k.Shift-ownerBefore))
 		b.OpImm(asm.Cmp, asm.W32, asm.DX, anywhere)
 		b.Jcc(asm.BE, some) // another kind of call, or Nobody's
-		b.countMine(probes, out)
+		b.countMine(k, probes, out)
 	})
 	return nil
 }
 
-// countMine counts the call in the row AX, whose owner is DX, frees the row and continues at out. Changes AX, CX, DX.
-func (b *builder) countMine(probes int, out asm.Label) {
+// countMine counts the only call in the row AX, frees the row and continues at out. Changes AX, CX, DX.
+func (b *builder) countMine(k *Calls, probes int, out asm.Label) {
 	f := &b.frame
 	body, free := f.body, b.NewLabel()
 	cold := b.cold
 	b.cold = nil // what is added runs with more on the stack
-	b.OpImm(asm.And, asm.W32, asm.DX, ownerID)
+	f.reload(asm.CX, asm.DX)
 	for _, r := range []asm.Reg{asm.SI, asm.DI} {
 		f.step()
 		f.push(r)
@@ -120,7 +120,8 @@ func (b *builder) countMine(probes int, out asm.Label) {
 	b.Push(asm.AX)
 	f.cur.depth += 8
 	f.mark()
-	b.Mov(asm.W32, asm.DI, asm.DX)
+	b.Load(asm.W32, asm.DI, asm.At(asm.AX, 1<<k.Shift-ownerBefore))
+	b.OpImm(asm.And, asm.W32, asm.DI, ownerID)
 	f.body = f.cur
 	b.countDIThen(free, func() {
 		f.body.taken, f.cur.taken = int32(probes)+1, int32(probes)+1
