@@ -1,7 +1,7 @@
 // Single-steps one case of machine code (as detour_exec.c lays it out) and logs each instruction in a range:
 //   detour_step FILE ENTER CASE LO HI LOG HANDLER RESTORER DATA
 // The case's flags have TF. LOG: a u64 count, then from LOG+4096 on entries of 2048 bytes: ip, 16 registers as instructions count
-// them, flags, and at 256 the bytes from the stack pointer on.
+// them, flags, the 64 bytes at DATA unless that is 0, and at 256 the bytes from the stack pointer on.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 struct kaction { uint64_t handler, flags, restorer, mask; };
 static uint64_t lo, hi, count;
-static char *log_at;
+static char *log_at, *data;
 static int been;
 
 static void step(int sig, siginfo_t *si, void *arg) {
@@ -33,6 +33,7 @@ static void step(int sig, siginfo_t *si, void *arg) {
     e[0] = ip;
     for (int i = 0; i < 16; i++) e[1 + i] = g[order[i]];
     e[17] = g[REG_EFL];
+    if (data) memcpy(e + 18, data, 64);
     memcpy(e + 32, (char *)g[REG_RSP], 1792);
     *(uint64_t *)log_at = ++count;
 }
@@ -45,7 +46,7 @@ int main(int argc, char **argv) {
     if (fd < 0 || pread(fd, seg, sizeof seg, 0) <= 0) return 97;
     for (uint64_t *s = seg; s < seg + 4 * 256 && s[2]; s += 4)
         if (mmap((void *)s[0], s[2], s[3], MAP_SHARED | MAP_FIXED_NOREPLACE, fd, s[1]) != (void *)s[0]) return 96;
-    lo = v[4], hi = v[5], log_at = (char *)v[6];
+    lo = v[4], hi = v[5], log_at = (char *)v[6], data = (char *)v[9];
     static char stack[1 << 16];
     stack_t alt = {.ss_sp = stack, .ss_size = sizeof stack};
     sigaltstack(&alt, 0);

@@ -60,8 +60,12 @@ func (k Calls) ownersAt(mem []byte, row int) (at []int) {
 }
 
 // Gone returns the addresses of the owners of a row that are gone, where Nobody is to be written, in a copy of the
-// table's memory. left is false if none of the others is left: then the row is to be freed.
+// table's memory. left is false if none of the others is left: then the row is to be freed. A row that is just
+// being taken may still have the owners that it had before. None of them is gone: a thread is about to replace them.
 func (k Calls) Gone(mem []byte, row int, gone func(id uint32) bool) (words []uint64, left bool) {
+	if binary.LittleEndian.Uint32(mem[k.offset(row)+callTID:]) == 0 {
+		return nil, true
+	}
 	for _, at := range k.ownersAt(mem, row) {
 		if id := binary.LittleEndian.Uint32(mem[at:]) & ownerID; id != 0 && gone(id) {
 			words = append(words, k.Addr+uint64(at))
@@ -144,16 +148,16 @@ func (b *builder) disown(only asm.Label) {
 // It continues at anew if the calls in the row were left without a return, and the row can be noted anew;
 // or at slow if the call doesn't fit. Only for a tally. Changes AX, DX, R11.
 func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
-	joined, there := b.NewLabel(), b.NewLabel()
-	b.ifElsewhere(anew)
+	joined, there, left := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	b.ifElsewhere(left)
 	b.Test(asm.W32, asm.R11, asm.R11)
 	if jump {
-		b.Jcc(asm.NS, anew)
+		b.Jcc(asm.NS, left)
 	} else {
 		b.Jcc(asm.S, joined)
 		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 		b.Test(asm.W32, asm.AX, asm.AX)
-		b.Jcc(asm.NS, anew)
+		b.Jcc(asm.NS, left)
 	}
 	b.Bind(joined)
 	b.TestImm(asm.W32, asm.R11, anywhere)
@@ -176,4 +180,7 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	}
 	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	b.backWith()
+	b.Bind(left)
+	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0) // the row is just being taken: nobody frees it, or takes it for a call
+	b.Jmp(anew)
 }

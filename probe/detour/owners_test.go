@@ -17,6 +17,7 @@ func TestOwners(t *testing.T) {
 	fresh := func(first uint32, further ...uint32) []byte {
 		mem := make([]byte, k.Size())
 		le.PutUint64(mem[k.offset(row):], 0x1230)
+		le.PutUint32(mem[k.offset(row)+callTID:], 77)
 		le.PutUint32(mem[k.offset(row+1)-ownerBefore:], first)
 		le.PutUint32(mem[k.offset(row+1)-moreBefore:], uint32(len(further)))
 		for i, id := range further {
@@ -57,5 +58,9 @@ func TestOwners(t *testing.T) {
 	}
 	if words, left := k.Gone(mem, row, func(id uint32) bool { return id == 8 }); left || len(words) != 1 {
 		t.Errorf("gone at %#x, left %v", words, left)
+	}
+	le.PutUint32(mem[k.offset(row)+callTID:], 0)
+	if words, left := k.Gone(mem, row, func(uint32) bool { return true }); !left || len(words) != 0 {
+		t.Errorf("gone in a row that is just being taken: at %#x, left %v", words, left)
 	}
 }

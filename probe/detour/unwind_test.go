@@ -50,14 +50,18 @@ func (p pooled) ReadMemory(b []byte, at symbols.Addr) (int, error) {
 type stepped struct {
 	regs fetch.Regs
 	mem  logged
+	data [8]uint64 // what stepOver was to watch
 }
 
 // step runs the machine's first case, instruction by instruction, and gives
 // those in the detour.
-func (m *machine) step(d *Detour) []stepped {
+func (m *machine) step(d *Detour) []stepped { return m.stepOver(d, 0) }
+
+// stepOver is step, and also keeps 64 bytes of memory at an address, unless that is 0.
+func (m *machine) stepOver(d *Detour, data uint64) []stepped {
 	m.t.Helper()
 	var args []string
-	for _, v := range []uint64{m.enter, caseAt, d.Base, d.Base + uint64(len(d.Code)), logAt, m.fallback.Handler, m.fallback.Restorer, 0} {
+	for _, v := range []uint64{m.enter, caseAt, d.Base, d.Base + uint64(len(d.Code)), logAt, m.fallback.Handler, m.fallback.Restorer, data} {
 		args = append(args, hex(v))
 	}
 	if out, err := exec.Command(fixture.Build(m.t, "detour_step.c", "-O1"), append([]string{m.path}, args...)...).CombinedOutput(); err != nil {
@@ -72,6 +76,9 @@ func (m *machine) step(d *Detour) []stepped {
 			s.regs.GPR[k] = binary.LittleEndian.Uint64(e[8+8*k:])
 		}
 		s.regs.Flags = binary.LittleEndian.Uint64(e[17*8:])
+		for k := range s.data {
+			s.data[k] = binary.LittleEndian.Uint64(e[(18+k)*8:])
+		}
 		s.mem = logged{s.regs.GPR[fetch.SP], e[256:]}
 		steps = append(steps, s)
 	}

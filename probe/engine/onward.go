@@ -86,7 +86,9 @@ func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 	var rows []noted
 	for _, in := range k.With(mem, slot) { // mem doesn't outlast a change
 		for _, id := range k.OwnersOf(mem, in.Number) {
-			rows = append(rows, noted{in, id, tg.probeOf(id), slices.Clone(k.Entry(mem, in.Number))})
+			if id != 0 { // else gone, as the row may be when the others have left it
+				rows = append(rows, noted{in, id, tg.probeOf(id), slices.Clone(k.Entry(mem, in.Number))})
+			}
 		}
 	}
 	var landed []int
