@@ -21,8 +21,8 @@ func TestOnward(t *testing.T) {
 	want := plain(t, prog, args...)
 	// Of each target's calls a third may be left; i is 0 to 2.
 	const all, left = rounds * threads, rounds / 3 * threads
-	hops := []string{"r:hop probe_onward:hop_*", "r:through through", "r:twice twice", "r:own own"}
-	targets := append(hops[:4:4], "r:alike alike", "r:raises raises", "r:flees flees")
+	hops := []string{"r:hop probe_onward:hop_*", "r:through through", "r:twice twice", "r:indexed indexed", "r:listed listed", "r:own own"}
+	targets := append(hops[:len(hops):len(hops)], "r:alike alike", "r:raises raises", "r:flees flees")
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -42,7 +42,7 @@ func TestOnward(t *testing.T) {
 			}
 		}
 		l := engageInto(t, sub.pid(), c.o, sink, defs...)
-		for name, n := range map[string]int{"hop": 40, "through": 1, "twice": 1} {
+		for name, n := range map[string]int{"hop": 40, "through": 1, "twice": 1, "indexed": 1, "listed": 1} {
 			if jumps, why := optimizedOf(l, name); jumps != n {
 				t.Errorf("%s: %s: %d of %d places by a jump: %s", c.name, name, jumps, n, why)
 			}
@@ -56,7 +56,7 @@ func TestOnward(t *testing.T) {
 			t.Errorf("%s: %d records; wrong: %q", c.name, sink.n, sink.bad)
 		}
 		of := uint64(5*all - 2*left)
-		for name, n := range map[string]uint64{"hop": 40*of + of, "through": of, "twice": of} {
+		for name, n := range map[string]uint64{"hop": 40*of + of, "through": of, "twice": of, "indexed": of, "listed": of} {
 			if st := l.stat(name); st.Hits != n || st.Missed != 0 {
 				t.Errorf("%s: %s: %+v, want %d hits", c.name, name, st, n)
 			}

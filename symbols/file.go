@@ -38,6 +38,7 @@ type File struct {
 	goTable        lazy[goFuncs]
 	ranges         lazy[[]fde]
 	relocs         lazy[[]relocation]
+	relatives      lazy[[]relative] // by slot
 	exported       lazy[[]exportedData]
 	stubs          lazy[[]Symbol]
 	stubsByAddress lazy[[]Symbol]

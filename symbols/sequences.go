@@ -46,7 +46,7 @@ func (f *File) findSequences() (out []Sequence) {
 	for at := range s.at {
 		words[at+sequenceFrom], words[at+sequenceTo] = 0, 0
 	}
-	s.eachRelative(func(slot, value Vaddr) {
+	s.f.eachRelative(func(slot, value Vaddr) {
 		if _, ok := words[slot]; ok {
 			words[slot] = value
 		}
@@ -98,7 +98,7 @@ func (s *sequenceFinder) inSections() {
 		}
 	}
 	if len(lists) > 0 {
-		s.eachRelative(func(slot, value Vaddr) {
+		s.f.eachRelative(func(slot, value Vaddr) {
 			if lists[slot] {
 				s.at[value] = true
 			}
@@ -117,7 +117,7 @@ func (s *sequenceFinder) bySignature() {
 	if len(behind) == 0 {
 		return
 	}
-	s.eachRelative(func(slot, value Vaddr) {
+	s.f.eachRelative(func(slot, value Vaddr) {
 		if behind[value] {
 			s.at[slot-sequenceTo] = true
 		}
@@ -132,22 +132,6 @@ func (s *sequenceFinder) bySignature() {
 					s.at[at+Vaddr(i)-sequenceTo] = true
 				}
 			}
-		}
-	}
-}
-
-// eachRelative visits what the dynamic linker puts into words by the file's place alone
-// (R_X86_64_RELATIVE).
-func (s *sequenceFinder) eachRelative(visit func(slot, value Vaddr)) {
-	at, ok := s.f.dyn[elf.DT_RELA]
-	if !ok {
-		return
-	}
-	b, err := s.f.im.at(Vaddr(at), s.f.dyn[elf.DT_RELASZ], "the relocations")
-	le := binary.LittleEndian
-	for ; err == nil && len(b) >= sizeofRela; b = b[sizeofRela:] {
-		if elf.R_X86_64(le.Uint64(b[8:])) == elf.R_X86_64_RELATIVE {
-			visit(Vaddr(le.Uint64(b)), Vaddr(le.Uint64(b[16:])))
 		}
 	}
 }

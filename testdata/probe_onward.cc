@@ -1,4 +1,4 @@
-// Forty functions that end in a jump through a pointer: to one of the program's, to one
+// Forty-four functions that end in a jump through a pointer: to one of the program's, to one
 // of libc's, to one that throws, or that leaves by longjmp. Usage: probe_onward ROUNDS
 // THREADS. As probe_calls it prints "ready", waits for a line, works, prints "done SUM
 // CAUGHT" and ends after another line.
@@ -31,19 +31,25 @@ static target targets[] = {{own, ""}, {labs, ""}, {alike, ""}, {raises, ""}, {fl
 FUNC long through(long x, target *t) { sunk = 5; return t->to(x); }
 FUNC long twice(long x, target *t) { sunk = 6; return hop_10(x, t->to); }
 
+// Jumps through tables: the compiler's knowledge of one, and one that is the caller's.
+static op const list[] = {own, labs, alike, raises, flees};
+FUNC long indexed(long x, long t) { sunk = 7; return list[t](x); }
+FUNC long listed(long x, const op *l, long t) { sunk = 8; return l[t](x); }
+
 static long rounds;
 
 static void *works(void *arg) {
     long *sums = (long *)arg;
     for (volatile long i = 0; i < rounds; i++)
         for (volatile int t = 0; t < 5; t++)
-            for (volatile int f = 0; f < 42; f++)
+            for (volatile int f = 0; f < 44; f++)
                 try {
                     if (setjmp(away)) { sums[1]++; continue; }
                     // One call instruction for all: what is left of one call lies where
                     // the next returns.
                     if (f < 40) sums[0] += hops[f](i, targets[t].to);
-                    else sums[0] += (f == 40 ? through : twice)(i, &targets[t]);
+                    else if (f < 42) sums[0] += (f == 40 ? through : twice)(i, &targets[t]);
+                    else sums[0] += f == 42 ? indexed(i, t) : listed(i, list, t);
                 } catch (long) {
                     sums[1]++;
                 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -333,10 +334,17 @@ func jumpChain(i insn.Inst, code []byte, at uint64) *fetch.Chain {
 	if a, ok := i.RIPTarget(at, code); ok {
 		return behindPointer(a)
 	}
-	base, index, _, disp, memory := i.Mem(code)
+	base, index, scale, disp, memory := i.Mem(code)
 	switch {
 	case memory && index == insn.NoReg && base < 16:
 		return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(base), Loads: []fetch.Load{{Off: disp}}}
+	case memory && index < 16 && (base < 16 || base == insn.NoReg):
+		steps := []fetch.Step{{Op: fetch.StepShl, Imm: uint64(bits.TrailingZeros(uint(scale)))}}
+		if base != insn.NoReg {
+			steps = append(steps, fetch.Step{Op: fetch.StepAdd, FromReg: true, Reg: fetch.Reg(base)})
+		}
+		steps = append(steps, fetch.Step{Op: fetch.StepLoad, Imm: uint64(disp), Size: 8})
+		return &fetch.Chain{Source: fetch.SourceComputed, From: fetch.SourceReg, Reg: fetch.Reg(index), Steps: steps}
 	case !memory:
 		if r, ok := i.RegOperand(); ok {
 			return &fetch.Chain{Source: fetch.SourceReg, Reg: fetch.Reg(r)}

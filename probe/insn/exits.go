@@ -47,7 +47,7 @@ type Exit struct {
 
 // Exits lists, in order of address, every instruction by which the function is left. An
 // indirect jump is one, unless a table was found for it, or the preceding instructions are
-// those of a compiler's switch. The last instruction may be in the list twice.
+// those of a compiler's switch, and what is known of its table doesn't contradict. The last instruction may be in the list twice.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -162,14 +162,77 @@ func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
 	return e, true
 }
 
-// switchLike reports whether the instructions before look up a table.
+// switchLike reports whether the instructions before look up a table, unless that is one of functions.
 func (f *Function) switchLike(k int, i Inst) bool {
-	_, code := f.inst(k)
-	if _, index, _, _, ok := i.Mem(code); ok && index != NoReg {
-		return true
+	if l, ok := f.lookup(k, i); ok {
+		return !f.ofFunctions(l)
 	}
-	_, ok := f.lookup(k, i)
-	return ok
+	_, code := f.inst(k)
+	base, index, _, _, ok := i.Mem(code)
+	return ok && index != NoReg && !f.afterEpilogue(k) && !f.given(k, base)
+}
+
+// given reports whether the register that an instruction uses as a pointer to a table was given to the function: as an
+// argument, or in memory other than the stack. A compiler's own tables aren't. false: not known.
+func (f *Function) given(k int, base Reg) bool {
+	if base == NoReg {
+		return false
+	}
+	from := f.joined(k)
+	for n := k - 1; n >= 0 && f.at(n) >= from && !f.flags[n].Any(Call|Stops); n-- {
+		i, code := f.inst(n)
+		if !i.RegsWritten().Has(base) {
+			continue
+		}
+		by, _, _, _, memory := i.Mem(code)
+		return memory && i.Encoding == Legacy && i.Map == 0 && i.Opcode == 0x8b && by != RSP && by != RBP
+	}
+	return Set(RDI, RSI, RDX, RCX, R8, R9).Has(base) && !f.writes(base)
+}
+
+// joined is the address from which on instructions before the k-th run one after the other, as far as is known: no
+// branch leads behind it.
+func (f *Function) joined(k int) (from uint64) {
+	at := f.at(k)
+	for _, t := range f.targets {
+		if !t.call && t.to <= at {
+			from = max(from, t.to)
+		}
+	}
+	for _, t := range f.tables {
+		for _, to := range t.Targets {
+			if to <= at {
+				from = max(from, to)
+			}
+		}
+	}
+	return from
+}
+
+// writes reports whether one of the instructions changes a register.
+func (f *Function) writes(r Reg) bool {
+	for n := range f.starts {
+		if i, _ := f.inst(n); i.RegsWritten().Has(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstEntries is how many entries of a table are looked at for what it is of. The first ones may be empty.
+const firstEntries = 4
+
+// ofFunctions reports whether the entries of a table are addresses outside the function.
+func (f *Function) ofFunctions(l lookup) bool {
+	if l.size != 8 || f.opts.Pointer == nil {
+		return false
+	}
+	for e := range uint64(firstEntries) {
+		if to, ok := f.opts.Pointer(l.table + 8*e); ok {
+			return !f.inside(to)
+		}
+	}
+	return false
 }
 
 // afterEpilogue reports whether the stack was given back just before.

@@ -18,6 +18,9 @@ type SweepOptions struct {
 	// Read reads the constants of jump tables: len(b) bytes at the address at. If it is
 	// nil, no table is resolved.
 	Read func(b []byte, at uint64) error
+	// Pointer returns the address in the word at the address at; ok is false if it isn't known. It is asked of
+	// tables that Read doesn't have, or that are no jump tables. nil: nothing is known.
+	Pointer func(at uint64) (to uint64, ok bool)
 	// Inside reports whether an address outside the code belongs to the function
 	// nevertheless, such as its cold part. If it is nil, none does.
 	Inside func(addr uint64) bool

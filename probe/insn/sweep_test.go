@@ -151,6 +151,19 @@ func TestExits(t *testing.T) {
 		{"register behind pop", "5d ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true, Sure: true}}},
 		{"register, nothing known", "90 ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true}}},
 		{"switch without its table", "ff 24 c5 00 10 40 00 c3", SweepOptions{}, []Exit{{Addr: 0x1007, Sure: true}}},
+		{"table of functions", "488d15f90f0000 ff24c2", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
+		{"computed goto", "488d15f90f0000 ff24c2", functionsAt(0x1007), nil},
+		{"nothing known of the table", "488d15f90f0000 ff24c2", functionsAt(), nil},
+		{"first entry empty", "488d15f90f0000 ff24c2", functionsAt(0, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
+		{"fixed table of functions", "ff24c500200000", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true}}},
+		{"loaded from a fixed table of functions", "488b04c500200000 ffe0", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1008, Indirect: true}}},
+		{"a caller's table", "01d0 ff24c6", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true}}},
+		{"not a caller's", "83ff02 7406 be01000000 90 ff24c6", SweepOptions{}, nil},
+		{"table in a structure", "488b4708 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
+		{"table in a global", "488b0500100000 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
+		{"table kept on the stack", "488b442408 ff24d0", SweepOptions{}, nil},
+		{"table in a structure, perhaps", "7404 488b4708 ff24d0", SweepOptions{}, nil},
+		{"table behind an epilogue", "90 5b ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true, Sure: true}}},
 		{"ud2", "0f 0b", SweepOptions{}, []Exit{{Kind: ExitTrap, Addr: 0x1000, Sure: true}}},
 		{"call at the end", "e8 fb 0f 00 00 66 90 cc", SweepOptions{}, []Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}}},
 		{"call in the middle", "e8 fb 0f 00 00 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Sure: true}}},
@@ -167,6 +180,16 @@ func TestExits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// functionsAt are options with which the words from 0x2000 on have these addresses; 0 is not known.
+func functionsAt(list ...uint64) SweepOptions {
+	return SweepOptions{Pointer: func(at uint64) (uint64, bool) {
+		if n := (at - 0x2000) / 8; at >= 0x2000 && n < uint64(len(list)) && list[n] != 0 {
+			return list[n], true
+		}
+		return 0, false
+	}}
 }
 
 func TestTables(t *testing.T) {

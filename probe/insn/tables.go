@@ -213,13 +213,17 @@ func (f *Function) read(l lookup) (Table, bool) {
 			to = binary.LittleEndian.Uint64(b)
 		}
 		b = b[l.size:]
-		inside := f.Boundary(to) || f.opts.Inside != nil && f.opts.Inside(to)
-		if !inside {
+		if !f.inside(to) {
 			return t, !t.Bounded && e > 0 && f.distinct(&t)
 		}
 		t.Targets = append(t.Targets, to)
 	}
 	return t, f.distinct(&t)
+}
+
+// inside reports whether an instruction of the function is at an address.
+func (f *Function) inside(at uint64) bool {
+	return f.Boundary(at) || f.opts.Inside != nil && f.opts.Inside(at)
 }
 
 // entries reads up to n entries from the e-th on; nil if there is not one.

@@ -44,7 +44,11 @@ func decodeBy(file *symbols.File, fn *symbols.Func, start symbols.Addr, room *[]
 	*room, code = read, read[:min(len(read), int(fn.Size())):len(read)] // Around.Of looks at what is behind the function
 	bias := uint64(start) - uint64(fn.Start)
 	constant := func(b []byte, at uint64) error { return file.Constant(b, symbols.Vaddr(at-bias)) }
-	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant})
+	pointer := func(at uint64) (uint64, bool) {
+		to, ok := file.Pointer(symbols.Vaddr(at - bias))
+		return uint64(to) + bias, ok
+	}
+	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer})
 	return code, sweep, err
 }
 
