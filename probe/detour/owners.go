@@ -19,9 +19,9 @@ import (
 //	32             up to moreOwners u32: owners of further calls
 //	the last eight bytes: u32 owner of the first call, u32 number of further ones
 //
-// If a call is over but others of the row aren't, or a probe is removed, Nobody takes its owner's place. So
-// a thread in the midst of a change of the row isn't disturbed. An owner is written before the number says that it is there, so a row is whole at each instruction.
-// Returns count the last one first.
+// An owner is written before the number says that it is there, so a row is whole at each instruction. Returns
+// count the last one first. If a call is over but others of the row aren't, or a probe is removed, Nobody
+// takes the owner's place: the number of calls changes only by what the thread itself does.
 
 // Nobody stands in a row in place of an owner that is gone. It has no number, and nothing is counted for it.
 const Nobody = anywhere
@@ -33,7 +33,7 @@ const (
 	moreBefore = 4
 )
 
-// Owner reports whether a row is, also, a call of a probe, in a copy of the table's memory.
+// Owner reports whether one of the calls in a row is a probe's, in a copy of the table's memory.
 func (k Calls) Owner(mem []byte, row int, id uint32) bool {
 	if !k.Common {
 		return true

@@ -22,9 +22,9 @@ func (p *Params) leavesByTally(probes []Probe, k Calls) bool {
 	return p.tallyOf(k) != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere })
 }
 
-// beginLook begins code that looks into the table, in a frame with AX, CX and DX. It loads the slot into CX and the first row
-// for it into AX. If the row has the slot, and no other row may have it, the code continues at mine. If
-// other rows may have it, it continues at some.
+// beginLook begins code that looks into the table, in a frame with AX, CX and DX. It loads the slot into CX and
+// the first row for it into AX. If that is the only row that may have the slot, and has it, the code
+// continues at mine. If other rows may have the slot, it continues at some.
 func (b *builder) beginLook(k *Calls, mine, some asm.Label) error {
 	f := &b.frame
 	f.skip, f.regs, f.flagsDead = redZone, []asm.Reg{asm.AX, asm.CX, asm.DX}, b.p.FlagsDead
