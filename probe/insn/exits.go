@@ -219,20 +219,30 @@ func (f *Function) writes(r Reg) bool {
 	return false
 }
 
-// firstEntries is how many entries of a table are looked at for what it is of. The first ones may be empty.
+// firstEntries is how many entries of a table are looked at for what it is of, if it isn't known how many it has.
 const firstEntries = 4
 
-// ofFunctions reports whether the entries of a table are addresses outside the function.
-func (f *Function) ofFunctions(l lookup) bool {
+// ofFunctions reports whether the entries of a table are addresses outside the function. Some entries of a switch may
+// be, too: a part of the function may lie apart.
+func (f *Function) ofFunctions(l lookup) (outside bool) {
 	if l.size != 8 || f.opts.Pointer == nil {
 		return false
 	}
-	for e := range uint64(firstEntries) {
-		if to, ok := f.opts.Pointer(l.table + 8*e); ok {
-			return !f.inside(to)
+	n := l.entries
+	if n == 0 {
+		n = firstEntries
+	}
+	for e := range uint64(n) {
+		to, ok := f.opts.Pointer(l.table + 8*e)
+		switch {
+		case !ok:
+		case to != f.start && f.inside(to):
+			return false
+		default:
+			outside = true
 		}
 	}
-	return false
+	return outside
 }
 
 // afterEpilogue reports whether the stack was given back just before.

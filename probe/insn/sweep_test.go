@@ -153,6 +153,8 @@ func TestExits(t *testing.T) {
 		{"switch without its table", "ff 24 c5 00 10 40 00 c3", SweepOptions{}, []Exit{{Addr: 0x1007, Sure: true}}},
 		{"table of functions", "488d15f90f0000 ff24c2", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"computed goto", "488d15f90f0000 ff24c2", functionsAt(0x1007), nil},
+		{"switch with cold parts", "488d15f90f0000 ff24c2", functionsAt(0x3000, 0x3010, 0x1007), nil},
+		{"its own entry in the table", "488d15f90f0000 ff24c2", functionsAt(0x1000, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"nothing known of the table", "488d15f90f0000 ff24c2", functionsAt(), nil},
 		{"first entry empty", "488d15f90f0000 ff24c2", functionsAt(0, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"fixed table of functions", "ff24c500200000", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true}}},
