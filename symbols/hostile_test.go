@@ -39,6 +39,7 @@ func exercise(t testing.TB, f *File) {
 		if o, ok := f.VaddrToOff(v); ok && uint64(o) >= uint64(f.im.size) {
 			t.Fatalf("offset %v of %v", o, v)
 		}
+		f.Pointer(v)
 		f.bias(Mapping{Start: Addr(v), Off: Off(v), Exec: true})
 	}
 	for _, name := range []string{"", "main", "x@plt", "printf@plt", "open@V", "ns::f", "FDE_0x1000", "FDE_0x", "_start", "@", "(", "operator<<"} {

@@ -41,13 +41,14 @@ type Exit struct {
 	Kind ExitKind
 	// Indirect: the jump goes through a register or memory.
 	Indirect bool
-	// Sure is false for an indirect jump that may be a switch of the function.
+	// Sure is false for an indirect jump that may be a switch of the function, as any is that goes by a table.
 	Sure bool
 }
 
 // Exits lists, in order of address, every instruction by which the function is left. An
 // indirect jump is one, unless a table was found for it, or the preceding instructions are
-// those of a compiler's switch, and what is known of its table doesn't contradict. The last instruction may be in the list twice.
+// those of a compiler's switch, and what is known of its table doesn't contradict. The last instruction may
+// be in the list twice.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -158,8 +159,18 @@ func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
 	if f.switchLike(k, i) {
 		return e, false
 	}
-	e.Sure = f.afterEpilogue(k)
+	e.Sure = f.afterEpilogue(k) && !f.byTable(k, i)
 	return e, true
+}
+
+// byTable reports whether a jump goes by a table, of whatever.
+func (f *Function) byTable(k int, jump Inst) bool {
+	_, code := f.inst(k)
+	if _, index, _, _, ok := jump.Mem(code); ok && index != NoReg {
+		return true
+	}
+	_, ok := f.lookup(k, jump)
+	return ok
 }
 
 // switchLike reports whether the instructions before look up a table, unless that is one of functions.
@@ -169,7 +180,16 @@ func (f *Function) switchLike(k int, i Inst) bool {
 	}
 	_, code := f.inst(k)
 	base, index, _, _, ok := i.Mem(code)
-	return ok && index != NoReg && !f.afterEpilogue(k) && !f.given(k, base)
+	return ok && index != NoReg && !f.leftBy(k, base, index) && !f.given(k, base)
+}
+
+// kept are the registers that belong to the caller again once the stack is given back.
+var kept = Set(RBX, RBP, R12, R13, R14, R15)
+
+// leftBy reports whether the stack was given back just before a jump by [base+index*8], and not only the arguments of a
+// call: the jump of an interpreter behind those goes by registers that a call leaves alone.
+func (f *Function) leftBy(k int, base, index Reg) bool {
+	return f.stackChanged(k, Inst.givesBack) && !kept.Has(index) && (base == NoReg || !kept.Has(base))
 }
 
 // given reports whether the register that an instruction uses as a pointer to a table was given to the function: as an
@@ -219,41 +239,61 @@ func (f *Function) writes(r Reg) bool {
 	return false
 }
 
-// firstEntries is how many entries of a table are looked at for what it is of, if it isn't known how many it has.
+// firstEntries is how many entries of a table are looked at for what it is of. The first ones may be empty.
 const firstEntries = 4
 
-// ofFunctions reports whether the entries of a table are addresses outside the function. Some entries of a switch may
-// be, too: a part of the function may lie apart.
-func (f *Function) ofFunctions(l lookup) (outside bool) {
+// ofFunctions reports whether a table is one of functions, or of structures with some. A switch may lead into another
+// part of the function, with its first entry, too; an entry that leads into this part is enough to know it.
+func (f *Function) ofFunctions(l lookup) bool {
 	if l.size != 8 || f.opts.Pointer == nil {
 		return false
 	}
-	n := l.entries
-	if n == 0 {
-		n = firstEntries
-	}
-	for e := range uint64(n) {
+	found := false
+	for e := range uint64(max(l.entries, firstEntries)) {
 		to, ok := f.opts.Pointer(l.table + 8*e)
 		switch {
-		case !ok:
-		case to != f.start && f.inside(to):
+		case !ok || to == f.start: // empty, or the function itself, which a switch doesn't lead to
+			continue
+		case f.inside(to):
 			return false
-		default:
-			outside = true
+		case !found && f.opts.Piece != nil && f.opts.Piece(to):
+			return false
 		}
+		found = true
 	}
-	return outside
+	return found
 }
 
 // afterEpilogue reports whether the stack was given back just before.
 func (f *Function) afterEpilogue(k int) bool {
+	return f.stackChanged(k, func(Inst, []byte) bool { return true })
+}
+
+// stackChanged reports whether the last instruction that changed the stack pointer just before is one as wanted.
+func (f *Function) stackChanged(k int, wanted func(Inst, []byte) bool) bool {
 	for n := k - 1; n >= 0 && n >= k-6; n-- {
 		if f.flags[n].Any(Stops | Call) {
 			return false
 		}
 		if f.flags[n].Has(WritesSP) {
-			return true
+			return wanted(f.inst(n))
 		}
+	}
+	return false
+}
+
+// givesBack reports whether an instruction that changes the stack pointer gives stack back, as pop, leave, "add rsp, n"
+// and "lea rsp, [...]" do, and push, call and "sub rsp, n" don't.
+func (i Inst) givesBack(code []byte) bool {
+	if i.Encoding != Legacy || i.Map != 0 {
+		return false
+	}
+	switch {
+	case i.Opcode&^7 == 0x58, i.Opcode == 0xc9, i.Opcode == 0x8d:
+		return true
+	case i.Opcode|2 == 0x83:
+		n, _ := i.Signed(code)
+		return i.ModRM>>3&7 == 0 && n > 0 || i.ModRM>>3&7 == 5 && n < 0
 	}
 	return false
 }

@@ -21,6 +21,9 @@ type SweepOptions struct {
 	// Pointer returns the address in the word at the address at; ok is false if it isn't known. It is asked of
 	// tables that Read doesn't have, or that are no jump tables. nil: nothing is known.
 	Pointer func(at uint64) (to uint64, ok bool)
+	// Piece reports whether an address that Pointer returned is one of code, but not of a function that may be called:
+	// it may be where a switch leads. nil: none is.
+	Piece func(at uint64) bool
 	// Inside reports whether an address outside the code belongs to the function
 	// nevertheless, such as its cold part. If it is nil, none does.
 	Inside func(addr uint64) bool

@@ -165,7 +165,12 @@ func TestExits(t *testing.T) {
 		{"table in a global", "488b0500100000 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"table kept on the stack", "488b442408 ff24d0", SweepOptions{}, nil},
 		{"table in a structure, perhaps", "7404 488b4708 ff24d0", SweepOptions{}, nil},
-		{"table behind an epilogue", "90 5b ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true, Sure: true}}},
+		{"table behind an epilogue", "90 5b ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true}}},
+		{"interpreter behind a call's arguments", "4883c410 410fb645 00 41ff24c4", SweepOptions{}, nil},
+		{"switch behind a prologue", "4883ec48 ff24fd00200000", functionsAt(0x3000, 0x1004), nil},
+		{"switch into another part", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3001)), nil},
+		{"table of functions behind a prologue", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3000)), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
+		{"table of functions, itself first", "4883ec48 ff24fd00200000", functionsAt(0x1000, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
 		{"ud2", "0f 0b", SweepOptions{}, []Exit{{Kind: ExitTrap, Addr: 0x1000, Sure: true}}},
 		{"call at the end", "e8 fb 0f 00 00 66 90 cc", SweepOptions{}, []Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}}},
 		{"call in the middle", "e8 fb 0f 00 00 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Sure: true}}},
@@ -192,6 +197,12 @@ func functionsAt(list ...uint64) SweepOptions {
 		}
 		return 0, false
 	}}
+}
+
+// withPieces makes odd addresses those of parts of functions.
+func withPieces(o SweepOptions) SweepOptions {
+	o.Piece = func(at uint64) bool { return at&1 != 0 }
+	return o
 }
 
 func TestTables(t *testing.T) {

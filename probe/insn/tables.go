@@ -203,7 +203,7 @@ func (f *Function) read(l lookup) (Table, bool) {
 	for e := range n {
 		if len(b) == 0 {
 			if b = f.entries(l, e, min(atOnce, n-e)); b == nil {
-				return t, !t.Bounded && e > 0 && f.distinct(&t)
+				return t, !t.Bounded && e > 0 && f.distinct(&t) && !f.onlyStart(&t)
 			}
 		}
 		to := l.table
@@ -214,7 +214,7 @@ func (f *Function) read(l lookup) (Table, bool) {
 		}
 		b = b[l.size:]
 		if !f.inside(to) {
-			return t, !t.Bounded && e > 0 && f.distinct(&t)
+			return t, !t.Bounded && e > 0 && f.distinct(&t) && !f.onlyStart(&t)
 		}
 		t.Targets = append(t.Targets, to)
 	}
@@ -236,6 +236,9 @@ func (f *Function) entries(l lookup, e, n int) []byte {
 	}
 	return nil
 }
+
+// onlyStart reports whether the targets of a table are the function itself, which may be one of a table of functions.
+func (f *Function) onlyStart(t *Table) bool { return len(t.Targets) == 1 && t.Targets[0] == f.start }
 
 // distinct sorts the targets of a table that has some.
 func (f *Function) distinct(t *Table) bool {

@@ -48,8 +48,22 @@ func decodeBy(file *symbols.File, fn *symbols.Func, start symbols.Addr, room *[]
 		to, ok := file.Pointer(symbols.Vaddr(at - bias))
 		return uint64(to) + bias, ok
 	}
-	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer})
+	piece := func(at uint64) bool { return isPiece(file, symbols.Vaddr(at-bias)) }
+	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer, Piece: piece})
 	return code, sweep, err
+}
+
+// isPiece reports whether code is at an address, but not the start of a function that may be called, as far as names and
+// call frame information tell.
+func isPiece(file *symbols.File, v symbols.Vaddr) bool {
+	if !file.Executable(v) {
+		return false
+	}
+	if fn, ok := file.FuncAt(v); !ok || fn.Start != v {
+		return true
+	}
+	_, piece := file.PieceOf(v)
+	return piece || !file.Called(v)
 }
 
 // Start is where the function of a place lies in memory.

@@ -1,0 +1,41 @@
+package survey
+
+import (
+	"slices"
+	"testing"
+
+	"kprobe/internal/fixture"
+	"kprobe/probe/insn"
+	"kprobe/symbols"
+)
+
+// A switch that leads into another part of the function, and with its first entry, is no way out, with symbols or
+// without. A table of functions is, with the function itself in it, too.
+func TestExitsApart(t *testing.T) {
+	flags := []string{"-O2", "-fno-pie", "-no-pie", "-fcf-protection=none"}
+	named, err := symbols.OpenFile(fixture.Build(t, "survey_apart.c", flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stripped, err := symbols.OpenFile(fixture.Build(t, "survey_apart.c", append(flags, "-s")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(named.Lookup("apart.cold")) == 0 {
+		t.Fatal("the compiler didn't put the first case elsewhere")
+	}
+	for name, want := range map[string]int{"apart": 0, "chosen": 1} {
+		at := named.Lookup(name)[0].Vaddr
+		for _, file := range []*symbols.File{named, stripped} {
+			fn, _ := file.FuncAt(at)
+			_, sweep, err := Decode(file, &fn, symbols.Addr(fn.Start))
+			if err != nil {
+				t.Fatal(err)
+			}
+			exits := slices.DeleteFunc(sweep.Exits(), func(x insn.Exit) bool { return !x.Indirect })
+			if len(exits) != want || want != 0 && exits[0].Sure {
+				t.Errorf("%s as %s: %+v, want %d", name, fn.Symbol.Name, exits, want)
+			}
+		}
+	}
+}
