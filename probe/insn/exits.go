@@ -198,16 +198,37 @@ func (f *Function) given(k int, base Reg) bool {
 	if base == NoReg {
 		return false
 	}
-	from := f.joined(k)
-	for n := k - 1; n >= 0 && f.at(n) >= from && !f.flags[n].Any(Call|Stops); n-- {
+	from, n := f.joined(k), k-1
+	for ; n >= 0 && f.at(n) >= from && !f.flags[n].Any(Call|Stops); n-- {
 		i, code := f.inst(n)
 		if !i.RegsWritten().Has(base) {
 			continue
 		}
+		if i.Encoding != Legacy || i.Map != 0 {
+			return false
+		}
+		to, source, copies := i.moves()
+		if copies && to == base {
+			base = source
+			continue
+		}
 		by, _, _, _, memory := i.Mem(code)
-		return memory && i.Encoding == Legacy && i.Map == 0 && i.Opcode == 0x8b && by != RSP && by != RBP
+		return memory && i.Opcode == 0x8b && by != RSP && by != RBP
 	}
-	return Set(RDI, RSI, RDX, RCX, R8, R9).Has(base) && !f.writes(base)
+	return Set(RDI, RSI, RDX, RCX, R8, R9).Has(base) && (n < 0 && from == 0 || !f.writes(base))
+}
+
+// moves returns the registers of a mov of 64 bits from one register to another.
+func (i Inst) moves() (to, from Reg, ok bool) {
+	switch {
+	case i.mod() != 3 || i.REX&REXW == 0:
+		return NoReg, NoReg, false
+	case i.Opcode == 0x89:
+		return i.rm(), i.RegField(), true
+	case i.Opcode == 0x8b:
+		return i.RegField(), i.rm(), true
+	}
+	return NoReg, NoReg, false
 }
 
 // joined is the address from which on instructions before the k-th run one after the other, as far as is known: no

@@ -160,6 +160,8 @@ func TestExits(t *testing.T) {
 		{"fixed table of functions", "ff24c500200000", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true}}},
 		{"loaded from a fixed table of functions", "488b04c500200000 ffe0", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1008, Indirect: true}}},
 		{"a caller's table", "01d0 ff24c6", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true}}},
+		{"a caller's table, copied", "4889f8 4889f7 ff64f008", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1006, Indirect: true}}},
+		{"changed, then copied", "48ffc7 4889f8 4889f7 ff64f008", SweepOptions{}, nil},
 		{"not a caller's", "83ff02 7406 be01000000 90 ff24c6", SweepOptions{}, nil},
 		{"table in a structure", "488b4708 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
 		{"table in a global", "488b0500100000 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
