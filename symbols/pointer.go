@@ -15,6 +15,8 @@ type relative struct{ slot, value Vaddr }
 // Safe for concurrent use.
 func (f *File) Pointer(v Vaddr) (to Vaddr, ok bool) {
 	list := f.relatives.get(func() (out []relative) {
+		var err error
+		defer rescue(f.Path, &err)
 		f.eachRelative(func(slot, value Vaddr) { out = append(out, relative{slot, value}) })
 		slices.SortFunc(out, func(a, b relative) int { return cmp.Compare(a.slot, b.slot) })
 		return out
