@@ -145,42 +145,28 @@ func OnlyPadding(code []byte) bool {
 	return true
 }
 
-// indirectExit judges an indirect jump.
+// indirectExit judges an indirect jump: by a table it is a switch unless there is reason to think otherwise.
 func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
 	for _, t := range f.tables {
 		if t.Jump == e.Addr {
 			return e, false
 		}
 	}
-	i, _ := f.inst(k)
+	i, code := f.inst(k)
 	if i.Flags.Has(RIPRel) {
 		return e, true // through a pointer such as the global offset table's
 	}
-	if f.switchLike(k, i) {
-		return e, false
-	}
-	e.Sure = f.afterEpilogue(k) && !f.byTable(k, i)
-	return e, true
-}
-
-// byTable reports whether a jump goes by a table, of whatever.
-func (f *Function) byTable(k int, jump Inst) bool {
-	_, code := f.inst(k)
-	if _, index, _, _, ok := jump.Mem(code); ok && index != NoReg {
-		return true
-	}
-	_, ok := f.lookup(k, jump)
-	return ok
-}
-
-// switchLike reports whether the instructions before look up a table, unless that is one of functions.
-func (f *Function) switchLike(k int, i Inst) bool {
+	base, index, _, _, memory := i.Mem(code)
 	if l, ok := f.lookup(k, i); ok {
-		return !f.ofFunctions(l)
+		e.Sure = false
+		return e, f.ofFunctions(l)
 	}
-	_, code := f.inst(k)
-	base, index, _, _, ok := i.Mem(code)
-	return ok && index != NoReg && !f.leftBy(k, base, index) && !f.given(k, base)
+	if memory && index != NoReg {
+		e.Sure = false
+		return e, f.leftBy(k, base, index) || f.given(k, base)
+	}
+	e.Sure = f.afterEpilogue(k)
+	return e, true
 }
 
 // kept are the registers that belong to the caller again once the stack is given back.
