@@ -150,7 +150,7 @@ func appendJoined(list []plan.Range, r plan.Range) []plan.Range {
 // old bytes may have few other places.
 func (tg *Target) codeSpace(maps []symbols.Mapping) *plan.Space {
 	space := plan.NewSpace(memory.FreeRanges(maps))
-	space.AddSpare(memory.SpareRanges(maps))
+	space.SetSpare(memory.SpareRanges(maps))
 	for _, p := range tg.Area.Code.All() {
 		if p.Detours {
 			r := plan.Range{Lo: uint64(p.Start), Hi: uint64(p.End())}

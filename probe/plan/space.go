@@ -53,8 +53,8 @@ func pages(ranges []Range) (out []Range) {
 	return out
 }
 
-// AddSpare adds free addresses, in order, that only what Spared calls may use.
-func (s *Space) AddSpare(ranges []Range) { s.spare = pages(ranges) }
+// SetSpare takes free addresses, in order, that only what Spared calls may use.
+func (s *Space) SetSpare(ranges []Range) { s.spare = pages(ranges) }
 
 // Spared calls f, for which Find may use spare addresses. It doesn't if there are none.
 func (s *Space) Spared(f func()) {

@@ -216,7 +216,7 @@ func TestSpaceSpare(t *testing.T) {
 	s := NewSpace([]Range{{base, base + pageSize}, {base + 1<<28, base + 1<<28 + pageSize}})
 	w := Want{Size: pageSize, Base: base, Rel: free(), Lo: 0, Hi: ^uint64(0), Near: base}
 	s.Spared(func() { t.Error("called without spare addresses") })
-	s.AddSpare([]Range{{spare + 1, spare + 3*pageSize}})
+	s.SetSpare([]Range{{spare + 1, spare + 3*pageSize}})
 	s.Exclude(Range{spare + pageSize, spare + 2*pageSize})
 	if a, ok := s.Find(w); !ok || a != base {
 		t.Fatalf("%#x, %v", a, ok)
