@@ -25,10 +25,10 @@ import (
 // marked as passing on (Passing), and its own probe's. A function that notes its calls here
 // therefore needs no separate detour for arriving calls.
 //
-// A row belongs to the probe whose number, its owner, is at its end, or to several (owners.go). Rows with a call's slot
-// lie near the row of its hash, at most as far away as its reach says. A call is missed if none
-// of commonReach rows is free. Neighbouring slots have neighbouring rows, so a stack's calls
-// share few cache lines.
+// A row belongs to the probe whose number, its owner, is at its end, or to several (owners.go).
+// Rows with a call's slot lie near the row of its hash, at most as far away as its reach says. A
+// call is missed if none of commonReach rows is free. Neighbouring slots have neighbouring rows,
+// so a stack's calls share few cache lines.
 
 const (
 	// commonReach is how many rows a call may lie in.
@@ -224,10 +224,24 @@ func (b *builder) owned() {
 
 // ifElsewhere continues at other if the return address in the slot DI differs from that in the row CX.
 // Changes AX.
-func (b *builder) ifElsewhere(other asm.Label) {
-	b.Load(asm.W64, asm.AX, asm.At(asm.DI, 0))
-	b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.CX, callReturn))
+func (b *builder) ifElsewhere(other asm.Label) { b.ifElsewhereOf(asm.DI, asm.CX, asm.AX, other) }
+
+// ifElsewhereOf is ifElsewhere for any slot and row. Changes temp.
+func (b *builder) ifElsewhereOf(slot, row, temp asm.Reg, other asm.Label) {
+	b.Load(asm.W64, temp, asm.At(slot, 0))
+	b.OpLoad(asm.Cmp, asm.W64, temp, asm.At(row, callReturn))
 	b.Jcc(asm.NE, other)
+}
+
+// arrived takes the mark of a call that passes on from a row. A row without it is left as it is, and the code
+// continues at left. Changes temp.
+func (b *builder) arrived(row, temp asm.Reg, left asm.Label) {
+	tid := asm.At(row, callTID)
+	b.Load(asm.W32, temp, tid)
+	b.Test(asm.W32, temp, temp)
+	b.Jcc(asm.NS, left)
+	b.OpImm(asm.And, asm.W32, temp, passedOn-1)
+	b.Store(asm.W32, tid, temp)
 }
 
 // passRow marks the call in the row CX as passing on. Changes AX.
@@ -243,9 +257,10 @@ func (b *builder) freeRow() {
 	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
 }
 
-// arrive frees the rows with the slot DI whose calls were left without an exit: those of the
-// probe itself, whose number is R11, if that is all that the row has, and, unless it has joined others, those that don't pass
-// on. CX is the row where the search begins, SI the head of the calls. Changes AX, CX, DX.
+// arrive frees the rows with the slot DI whose calls were left without an exit: those that have
+// only a call of the probe itself, whose number is R11, and, unless it has joined others, those
+// that don't pass on. CX is the row where the search begins, SI the head of the calls. Changes
+// AX, CX, DX.
 func (b *builder) arrive(own bool) {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()
@@ -255,11 +270,7 @@ func (b *builder) arrive(own bool) {
 			b.Jcc(asm.S, on) // joined
 		}
 		b.ifElsewhere(left)
-		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-		b.Test(asm.W32, asm.AX, asm.AX)
-		b.Jcc(asm.NS, left)
-		b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
-		b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+		b.arrived(asm.CX, asm.AX, left)
 		b.Jmp(on)
 		b.Bind(left)
 		b.freeRow()

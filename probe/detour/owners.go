@@ -172,13 +172,11 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	b.Store(asm.W32, asm.Indexed(asm.CX, asm.DX, 4, callEntry), asm.R11)
 	b.OpMemImm(asm.Add, asm.W32, b.moreOfRow(), 1)
 	b.Bind(there)
-	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
 	if jump {
-		b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
+		b.passRow()
 	} else {
-		b.OpImm(asm.And, asm.W32, asm.AX, passedOn-1)
+		b.OpMemImm(asm.And, asm.W32, asm.At(asm.CX, callTID), passedOn-1)
 	}
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
 	b.backWith()
 	b.Bind(left)
 	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0) // the row is just being taken: nobody frees it, or takes it for a call

@@ -1,10 +1,6 @@
 package detour
 
-import (
-	"slices"
-
-	"kprobe/probe/asm"
-)
+import "kprobe/probe/asm"
 
 // Calls that are looked for where they arrive and return
 //
@@ -16,11 +12,6 @@ import (
 
 // looksHere reports whether detours that a tally has pieces for look into its table by themselves.
 func (p *Params) looksHere() bool { return p.OwnCounts && p.countsInSequences() && !p.Spare }
-
-// leavesByTally reports whether a tally has a piece for a return of all these probes' functions.
-func (p *Params) leavesByTally(probes []Probe, k Calls) bool {
-	return p.tallyOf(k) != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere })
-}
 
 // beginLook begins code that looks into the table, in a frame with AX, CX and DX. It loads the slot into CX and
 // the first row for it into AX. If that is the only row that may have the slot, and has it, the code
@@ -57,13 +48,6 @@ func (b *builder) endLook(out, some asm.Label, piece uint64) {
 	})
 }
 
-// ifReturns continues at other unless the call in the row AX returns to what is in the slot CX. Changes DX.
-func (b *builder) ifReturns(other asm.Label) {
-	b.Load(asm.W64, asm.DX, asm.At(asm.CX, 0))
-	b.OpLoad(asm.Cmp, asm.W64, asm.DX, asm.At(asm.AX, callReturn))
-	b.Jcc(asm.NE, other)
-}
-
 // arriveHere is arrive, and leaves to the tally what isn't frequent.
 func (b *builder) arriveHere(k *Calls, t *Tally) error {
 	mine, some, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
@@ -73,12 +57,8 @@ func (b *builder) arriveHere(k *Calls, t *Tally) error {
 	b.endLook(out, some, t.arrive)
 	b.later(func() {
 		b.Bind(mine)
-		b.ifReturns(some)
-		b.Load(asm.W32, asm.DX, asm.At(asm.AX, callTID))
-		b.Test(asm.W32, asm.DX, asm.DX)
-		b.Jcc(asm.NS, some)
-		b.OpImm(asm.And, asm.W32, asm.DX, passedOn-1)
-		b.Store(asm.W32, asm.At(asm.AX, callTID), asm.DX)
+		b.ifElsewhereOf(asm.CX, asm.AX, asm.DX, some)
+		b.arrived(asm.AX, asm.DX, some)
 		b.Jmp(out)
 	})
 	return nil
@@ -94,7 +74,7 @@ func (b *builder) leaveHere(k *Calls, t *Tally, probes int) error {
 	b.endLook(out, some, t.leave)
 	b.later(func() {
 		b.Bind(mine)
-		b.ifReturns(some)
+		b.ifElsewhereOf(asm.CX, asm.AX, asm.DX, some)
 		b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.AX, 1<<k.Shift-moreBefore), 0)
 		b.Jcc(asm.NE, some)
 		b.Load(asm.W32, asm.DX, asm.At(asm.AX, 1<<k.Shift-ownerBefore))

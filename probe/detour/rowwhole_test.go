@@ -18,18 +18,7 @@ func TestRowWhole(t *testing.T) {
 			for _, marks := range []uint32{0, passedOn} {
 				t.Run(fmt.Sprintf("at a jump: %v, from %#x, marks %#x", jump, back, marks), func(t *testing.T) {
 					m := newMachine(t, 1, 64<<10, shared{logAt, 0, 4 << 20, protRW})
-					k, err := NewCommonCalls(poolAt, 0, 256)
-					if err != nil {
-						t.Fatal(err)
-					}
-					k.Anywhere = true
-					p := *m.params()
-					if p.Tally, err = BuildTally(m.code, &p, &k); err != nil {
-						t.Fatal(err)
-					}
-					copy(m.at(k.Addr), k.Head(m.texts))
-					copy(m.at(m.code), p.Tally.Code)
-					m.code = (m.code + uint64(len(p.Tally.Code)) + 63) &^ 63
+					k, p := m.tallied(false)
 					d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 						x := Probe{ID: 7, Program: must(t, "r f"), CountOnly: true, Anywhere: true}
 						if jump {

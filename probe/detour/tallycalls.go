@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"slices"
+
 	"kprobe/probe/asm"
 )
 
@@ -17,6 +19,11 @@ func (p *Params) tallyOf(k Calls) *Tally {
 		return t
 	}
 	return nil
+}
+
+// leavesByTally reports whether a tally has a piece for a return of all these probes' functions.
+func (p *Params) leavesByTally(probes []Probe, k Calls) bool {
+	return p.tallyOf(k) != nil && k.Anywhere && !slices.ContainsFunc(probes, func(x Probe) bool { return !x.counts() || !x.Anywhere })
 }
 
 // beforeTally begins a detour that calls pieces of the tally. If a jump isn't taken, by cond, the code continues at

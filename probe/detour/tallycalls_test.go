@@ -60,19 +60,32 @@ func (g *tallying) probe(id uint32) Probe {
 func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Label, leave leaver)) (start uint64) {
 	g.t.Helper()
 	start = g.code
+	const most = 60 // bytes of a detour that leaves all to the tally
 	short := func(d *Detour, err error) []byte {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		if len(d.Code) > 60 && !g.own && int(id) > g.bare {
+		if len(d.Code) > most && int(id) > g.bare {
 			g.t.Errorf("a detour of %d bytes: not by the tally", len(d.Code))
 		}
 		return d.Code
 	}
+	looks := short
+	if g.own {
+		looks = func(d *Detour, err error) []byte {
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			if len(d.Code) <= most {
+				g.t.Errorf("a detour of %d bytes: it doesn't look by itself", len(d.Code))
+			}
+			return d.Code
+		}
+	}
 	g.function(func(c *asm.Code, self asm.Label) {
 		body(c, self, func() {
 			leaves := func(c *asm.Code) error {
-				c.Raw(short(BuildLeaves(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, g.k, 0, func(c *asm.Code) error { c.Ret(); return nil }))...)
+				c.Raw(looks(BuildLeaves(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, g.k, 0, func(c *asm.Code) error { c.Ret(); return nil }))...)
 				return nil
 			}
 			if at != "alone" {
@@ -90,7 +103,7 @@ func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Lab
 		case "noted":
 			return short(BuildEnter(base, g.paramsOf(id), nil, g.probe(id), g.k, tail)), nil
 		case "alone":
-			return short(BuildPassing(base, g.paramsOf(id), g.k, Arrives, 0, true, tail)), nil
+			return looks(BuildPassing(base, g.paramsOf(id), g.k, Arrives, 0, true, tail)), nil
 		}
 		c := asm.New(base)
 		if err := tail(c); err != nil {
@@ -265,6 +278,26 @@ func TestTallyCallsMissed(t *testing.T) {
 	}
 }
 
+// tallied puts a table in common into the machine, and a tally with pieces for it. own says that detours with the parameters
+// count and look by themselves.
+func (m *machine) tallied(own bool) (k Calls, p Params) {
+	m.t.Helper()
+	k, err := NewCommonCalls(poolAt, 0, 256)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	k.Anywhere = true
+	p = *m.params()
+	if p.Tally, err = BuildTally(m.code, &p, &k); err != nil {
+		m.t.Fatal(err)
+	}
+	p.OwnCounts = own
+	copy(m.at(k.Addr), k.Head(m.texts))
+	copy(m.at(m.code), p.Tally.Code)
+	m.code = (m.code + uint64(len(p.Tally.Code)) + 63) &^ 63
+	return k, p
+}
+
 // TestTallyCallsUnwind: at each instruction of the pieces, and of the detours that call
 // them, the program's registers can be told, and none of them changes.
 func TestTallyCallsUnwind(t *testing.T) {
@@ -276,20 +309,8 @@ func TestTallyCallsUnwind(t *testing.T) {
 func tallyCallsUnwind(t *testing.T, own bool) {
 	m := newMachine(t, 1, 64<<10, shared{logAt, 0, 4 << 20, protRW})
 	m.rseq = rseqArea(t)
-	k, err := NewCommonCalls(poolAt, 0, 256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.Anywhere = true
-	p := *m.params()
-	s, err := BuildTally(m.code, &p, &k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(m.at(k.Addr), k.Head(m.texts))
-	copy(m.at(s.Base), s.Code)
-	m.code = (m.code + uint64(len(s.Code)) + 63) &^ 63
-	p.Tally, p.OwnCounts = s, own
+	k, p := m.tallied(own)
+	s := p.Tally
 	probes := []Probe{{ID: 7, Program: must(t, "r f"), CountOnly: true, Anywhere: true}}
 	more := append(probes, Probe{ID: 900, Program: must(t, "r g"), CountOnly: true, Anywhere: true})
 	regs := fetch.Regs{Flags: 0x202}
@@ -298,7 +319,8 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 	}
 	regs.GPR[fetch.SP] = stackAt + stackSize - 4096
 	const back = codeAt + 0x1234
-	above := map[string]uint64{} // the slot, by name of a landing
+	itself := map[string]bool{"arrive": true, "leave": true, "leave nothing": true} // where detours look by themselves
+	above := map[string]uint64{}                                                    // the slot, by name of a landing
 	var name string
 	landing := func(l Landing, up uint64) func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 		l.Tally = s
@@ -381,7 +403,7 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 		regs.GPR[fetch.SP] += above[name]
 		regs.Flags = 0x202 | 0x8d5 | 0x100 // all arithmetic flags; step
 		m.setCase(0, d.Base, &regs, &fetch.Vector{})
-		inside := 0
+		inside, outside := 0, 0
 		for _, st := range m.step(&Detour{Base: s.Base, Code: make([]byte, d.Base+uint64(len(d.Code))-s.Base)}) {
 			now := st.regs
 			in, err := s.Caller(&now, st.mem)
@@ -390,6 +412,8 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 			}
 			if in {
 				inside++
+			} else {
+				outside++
 			}
 			if _, _, err := d.Undo(&now, st.mem); err != nil {
 				t.Fatal(err)
@@ -399,8 +423,8 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 			}
 		}
 		regs = was
-		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); inside < 20 && !own || n != tt.rows || hits()-before != tt.hits {
-			t.Errorf("%s: %d instructions, %d rows in use, %d hits; want %d, %d", tt.name, inside, n, hits()-before, tt.rows, tt.hits)
+		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); (inside == 0) != (own && itself[tt.name]) || inside+outside < 20 || inside != 0 && inside < 20 || n != tt.rows || hits()-before != tt.hits {
+			t.Errorf("%s: %d instructions in the tally, %d outside, %d rows in use, %d hits; want %d, %d", tt.name, inside, outside, n, hits()-before, tt.rows, tt.hits)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/probe/assess"
+	"kprobe/probe/detour"
 	"kprobe/symbols"
 )
 
@@ -49,7 +50,11 @@ func TestFlagsDead(t *testing.T) {
 		if got := o.flagsDead(at(Entry, 0x1000)); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
-		for _, ws := range [][]Request{nil, at(LoneExit, 0x1000), at(Entry, 0x1001), at(Entry, 0xfff)} {
+		arriving := at(Exit, 0x1000)
+		if arriving[0].Passing = detour.Arrives; o.flagsDead(arriving) != tt.want {
+			t.Errorf("%s: calls arrive, not %v", tt.name, tt.want)
+		}
+		for _, ws := range [][]Request{nil, at(Exit, 0x1000), at(LoneExit, 0x1000), at(Entry, 0x1001), at(Entry, 0xfff)} {
 			if o.flagsDead(ws) {
 				t.Errorf("%s: dead elsewhere, %v", tt.name, ws)
 			}
