@@ -11,7 +11,8 @@ import (
 
 // TestLandings: counted calls that jump to code made at run time, or to functions that nobody
 // probes, are seen again where they return to: each once, also where arguments are taken off the
-// stack, and none that was left. Only the first call of an address stops its thread.
+// stack, or that code jumps on to functions that are probed, and none that was left. Only the first
+// call of an address stops its thread.
 func TestLandings(t *testing.T) {
 	prog := fixture.Build(t, "probe_landings.cc", "-O2", "-pthread")
 	const rounds, threads = 3000, 2
@@ -23,7 +24,7 @@ func TestLandings(t *testing.T) {
 		return sum, stops
 	}
 	sum, _ := parse(plain(t, prog, args...))
-	defs := []string{"r:hop probe_landings:hop_*", "r:twice twice"}
+	defs := []string{"r:hop probe_landings:hop_*", "r:twice twice", "r:carries carries", "r:carried carried"}
 	const all, left = rounds * threads, rounds / 3 * threads
 	for _, breaks := range []bool{false, true} {
 		sub := startSubject(t, prog, args...)
@@ -45,7 +46,7 @@ func TestLandings(t *testing.T) {
 		if n > 100*threads && !breaks {
 			t.Errorf("the threads have waited %d times", n)
 		}
-		for name, want := range map[string]uint64{"twice": all, "hop": 4*all - left} {
+		for name, want := range map[string]uint64{"twice": all, "hop": 5*all - left, "carries": all, "carried": all} {
 			if st := l.stat(name); st.Hits != want || st.Missed != 0 {
 				t.Errorf("%s: %+v, want %d hits", name, st, want)
 			}

@@ -19,6 +19,11 @@ static volatile long sunk;
 F10(1) F10(2) F10(3) F10(4)
 FUNC long twice(long x, op to) { sunk = 1; return hop_10(x, to); }
 
+// Jumps to a function, which jumps to another. Nobody probes it.
+FUNC long carried(long x) { sunk = x; return x + 3; }
+FUNC long carries(long x) { sunk = 2; return carried(x + 1); }
+FUNC long via(long x) { sunk = 3; return carries(x + 1); }
+
 // Calls twice, with two words of arguments on the stack that the callee takes off.
 extern "C" long Builtins_pushes(long x, op to);
 // Calls hop_11, which is left behind: to jumps to r8 with the stack as it was.
@@ -77,6 +82,7 @@ static void *works(void *arg) {
         sums[0] += Builtins_leaves(i, i % 3 ? pops : leaves);
         sums[0] += plainly(i, adds, hop_12);
         sums[0] += plainly(-i, labs, hop_13);
+        sums[0] += plainly(i, via, hop_14);
     }
     struct rusage use;
     getrusage(RUSAGE_THREAD, &use);

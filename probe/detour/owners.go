@@ -151,14 +151,10 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	joined, there, left := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.ifElsewhere(left)
 	b.Test(asm.W32, asm.R11, asm.R11)
-	if jump {
-		b.Jcc(asm.NS, left)
-	} else {
-		b.Jcc(asm.S, joined)
-		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-		b.Test(asm.W32, asm.AX, asm.AX)
-		b.Jcc(asm.NS, left)
-	}
+	b.Jcc(asm.S, joined)
+	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
+	b.Test(asm.W32, asm.AX, asm.AX)
+	b.Jcc(asm.NS, left)
 	b.Bind(joined)
 	b.TestImm(asm.W32, asm.R11, anywhere)
 	b.Jcc(asm.E, slow)

@@ -64,7 +64,7 @@ func TestRowWhole(t *testing.T) {
 					}
 					for i, s := range seen {
 						anew := s.owners == [4]uint32{7} && s.back == now
-						joined := back == now && (jump == false && marks != 0) && s.owners == [4]uint32{7, 8, 9}
+						joined := back == now && marks != 0 && s.owners == [4]uint32{7, 8, 9}
 						if before := s.owners == [4]uint32{8, 9} && s.back == back && i < 2; !before && !anew && !joined {
 							t.Errorf("in the midst: %+v", seen)
 							break
