@@ -70,6 +70,8 @@ type Exits struct {
 	// starts of functions that can be called, none of which jumps back to it: whatever
 	// returns or jumps there ends one of its calls, or passes it on.
 	Plain bool
+	// Outer says that a return of its own may end outer calls instead.
+	Outer bool
 }
 
 // Own lists each instruction by which a Go function is left, which is at w. A jump into
@@ -112,7 +114,7 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 	for i := 0; i < len(parts); i++ { // grows
 		from := parts[i]
 		for _, x := range from.Leaving().Exits {
-			if x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn {
+			if !x.Kind.Returns() {
 				continue
 			}
 			if x.Kind != insn.ExitRet {
@@ -168,11 +170,12 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 		from := parts[i]
 		for _, x := range from.Leaving().Exits {
 			switch {
-			case x.Kind == insn.ExitTrap || x.Kind == insn.ExitNoReturn:
+			case !x.Kind.Returns():
 			case x.Kind == insn.ExitRet:
 				if err := l.add(f, from, x); err != nil {
 					return nil, err
 				}
+				l.Outer = l.Outer || x.Outer && from.own
 				l.Plain = l.Plain && (i == 0 || !from.own)
 			default:
 				ends := f.endsOf(from, x)

@@ -11,6 +11,7 @@ const (
 	ExitTrap                     // ud2, hlt: never goes on
 	ExitNoReturn                 // a call behind which no code of the function follows
 	ExitFall                     // the last instruction, if control goes on behind it
+	ExitOuter                    // a jump that ends the call without a return, and outer ones too
 )
 
 // String names the way.
@@ -26,6 +27,8 @@ func (k ExitKind) String() string {
 		return "trap"
 	case ExitFall:
 		return "the function's end"
+	case ExitOuter:
+		return "jump to an outer call"
 	}
 	return "call that doesn't return"
 }
@@ -39,16 +42,21 @@ type Exit struct {
 	// Pop is what a return takes off the stack in addition to the return address.
 	Pop  uint16
 	Kind ExitKind
-	// Indirect: the jump goes through a register or memory.
+	// Indirect: the jump goes through a register or memory, and where it leads isn't known.
 	Indirect bool
+	// Outer: a return on a stack that was set just before. It may end outer calls, and then the call doesn't return.
+	Outer bool
+	// Switch: a table leads to To, which is in a part of the function.
+	Switch bool
 	// Sure is false for an indirect jump that may be a switch of the function, as any is that goes by a table.
 	Sure bool
 }
 
 // Exits lists, in order of address, every instruction by which the function is left. An
 // indirect jump is one, unless a table was found for it, or the preceding instructions are
-// those of a compiler's switch, and what is known of its table doesn't contradict. The last instruction may
-// be in the list twice.
+// those of a compiler's switch, and what is known of its table doesn't contradict. The jump of a switch is in
+// the list for each place in other parts of the function that its table leads to. The last instruction may be
+// in the list twice.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -57,6 +65,8 @@ func (f *Function) Exits() []Exit {
 		}
 		if e, ok := f.exit(k, fl); ok {
 			out = append(out, e)
+		} else if fl.Has(IndirectJmp) {
+			out = f.appendOutside(out, f.at(k))
 		}
 	}
 	if k := f.last(); k >= 0 && !f.flags[k].Any(Stops|Call) {
@@ -81,12 +91,15 @@ func (f *Function) Returns(exits []Exit) bool {
 		return true
 	}
 	for _, x := range exits {
-		if x.Kind != ExitTrap && x.Kind != ExitNoReturn {
+		if x.Kind.Returns() {
 			return true
 		}
 	}
 	return false
 }
+
+// Returns reports whether a call that is left that way may return.
+func (k ExitKind) Returns() bool { return k != ExitTrap && k != ExitNoReturn && k != ExitOuter }
 
 // Closed reports whether Exits has every way out: all instructions are known.
 func (f *Function) Closed() bool { return len(f.desyncs) == 0 && len(f.starts) > 0 }
@@ -99,6 +112,7 @@ func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	case fl.Has(Ret):
 		n, _ := p.signed(code)
 		e.Pop = uint16(n)
+		_, e.Outer = f.setsStack(k)
 	case fl.Has(Call):
 		e.Kind = ExitNoReturn
 		known := e.To != 0 && f.opts.NoReturn != nil && f.opts.NoReturn(e.To)
@@ -120,6 +134,19 @@ func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 		return e, false
 	}
 	return e, true
+}
+
+// appendOutside appends an exit for each place outside the code that the table of a jump leads to.
+func (f *Function) appendOutside(out []Exit, jump uint64) []Exit {
+	for i := range f.tables {
+		if f.tables[i].Jump != jump {
+			continue
+		}
+		for _, to := range f.tables[i].Outside {
+			out = append(out, Exit{Kind: ExitTail, Addr: jump, To: to, Switch: true, Sure: true})
+		}
+	}
+	return out
 }
 
 // onlyPadding reports whether no-ops and int3 are all that follows.
@@ -164,6 +191,10 @@ func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
 	if memory && index != NoReg {
 		e.Sure = false
 		return e, f.leftBy(k, base, index) || f.given(k, base)
+	}
+	if f.leavesFrames(k, i) {
+		e.Kind = ExitOuter
+		return e, true
 	}
 	e.Sure = f.afterEpilogue(k)
 	return e, true

@@ -24,6 +24,9 @@ type SweepOptions struct {
 	// Piece reports whether an address that Pointer returned is one of code, but not of a function that may be called:
 	// it may be where a switch leads. nil: none is.
 	Piece func(at uint64) bool
+	// Part reports whether an address is in code that belongs to a function's, and is only jumped to, such as a cold part.
+	// A table of known length may lead there. nil: none is.
+	Part func(at uint64) bool
 	// Inside reports whether an address outside the code belongs to the function
 	// nevertheless, such as its cold part. If it is nil, none does.
 	Inside func(addr uint64) bool

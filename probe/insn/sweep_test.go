@@ -173,6 +173,22 @@ func TestExits(t *testing.T) {
 		{"switch into another part", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3001)), nil},
 		{"table of functions behind a prologue", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3000)), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
 		{"table of functions, itself first", "4883ec48 ff24fd00200000", functionsAt(0x1000, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
+		{"exception delivered", "4889e5 4889cc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitOuter, Addr: 0x1007, Indirect: true, Sure: true}}},
+		{"exception delivered, no frame pointer", "488d643410 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitOuter, Addr: 0x1006, Indirect: true, Sure: true}}},
+		{"context set", "488b6738 5f 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitOuter, Addr: 0x1006, Indirect: true, Sure: true}}},
+		{"exception delivered by a return", "4889cc c3", SweepOptions{}, []Exit{{Addr: 0x1003, Outer: true, Sure: true}}},
+		{"exception delivered by a return, no frame pointer", "488d643410 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Outer: true, Sure: true}}},
+		{"context set by a return", "488ba7a0000000 51 488b4f68 c3", SweepOptions{}, []Exit{{Addr: 0x100c, Outer: true, Sure: true}}},
+		{"frame pointer restored", "4889ec 5d c3 4889ec 59 ffe1", SweepOptions{},
+			[]Exit{{Addr: 0x1004, Sure: true}, {Kind: ExitTail, Addr: 0x1009, Indirect: true, Sure: true}}},
+		{"aligned stack given back", "498d62f8 c3", SweepOptions{}, []Exit{{Addr: 0x1004, Sure: true}}},
+		{"arguments taken off the stack", "59 488d24dc 51 c3", SweepOptions{}, []Exit{{Addr: 0x1006, Sure: true}}},
+		{"stack pointer restored from memory on the stack", "488b6540 c3", SweepOptions{}, []Exit{{Addr: 0x1004, Sure: true}}},
+		{"coroutines, the stack in a register", "4889e0 4889fc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true, Sure: true}}},
+		{"coroutines, the stack in memory", "488926 488b27 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true, Sure: true}}},
+		{"stack pointer and an address behind it", "488d4c2408 4889fc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1009, Indirect: true, Sure: true}}},
+		{"the address from elsewhere", "4889cc 59 ffe2", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true, Sure: true}}},
+		{"the stack is set on one of two ways", "7403 4889cc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1006, Indirect: true, Sure: true}}},
 		{"ud2", "0f 0b", SweepOptions{}, []Exit{{Kind: ExitTrap, Addr: 0x1000, Sure: true}}},
 		{"call at the end", "e8 fb 0f 00 00 66 90 cc", SweepOptions{}, []Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}}},
 		{"call in the middle", "e8 fb 0f 00 00 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Sure: true}}},
@@ -242,15 +258,36 @@ func TestTables(t *testing.T) {
 		{"base of another register", strings.Replace(based, "ff24c1", "ff24c2", 1), two, nil},
 		{"base, entries of 4 bytes", strings.Replace(based, "ff24c1", "ff2481", 1), two, nil},
 		{"base and a displacement", "4883f801 7710 488d0df30f0000 ff64c108 c3 6690 6690 c3", two, nil},
+		{"an entry in another part", pic, rel(0x1016-table, 0x3001-table, 0x1018-table),
+			[]Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1018}, Outside: []uint64{0x3001}, Bounded: true}}},
+		{"entries in other parts only", pic, rel(0x3001-table, 0x3001-table, 0x3003-table), nil},
+		{"an entry in another function", pic, rel(0x1016-table, 0x3000-table, 0x1018-table), nil},
+		{"not bounded, an entry in another part", "90 90 90 eb 12" + pic[12:], rel(0x1016-table, 0x3001-table, 0x1018-table),
+			[]Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016}}}},
+		{"the table's address set far away", "488d15f90f0000 e800000000 83ff02 770a 486304ba 4801d0 3effe0 90 c3", rel(0x101b-table, 0x3001-table, 0x101c-table),
+			[]Table{{Jump: 0x1018, At: table, Targets: []uint64{0x101b, 0x101c}, Outside: []uint64{0x3001}, Bounded: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Read: image(table, c.table)})
+			part := func(at uint64) bool { return at >= 0x3000 && at&1 != 0 }
+			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Read: image(table, c.table), Part: part})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := f.Tables()
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("%+v\nwant %+v", got, c.want)
+			}
+			var outside, left []uint64
+			for _, x := range got {
+				outside = append(outside, x.Outside...)
+			}
+			for _, x := range f.Exits() {
+				if x.Switch {
+					left = append(left, x.To)
+				}
+			}
+			if !slices.Equal(left, outside) {
+				t.Errorf("it is left for %#x by switches that lead to %#x", left, outside)
 			}
 		})
 	}

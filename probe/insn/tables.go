@@ -10,6 +10,7 @@ type Table struct {
 	Jump    uint64   // the indirect jump
 	At      uint64   // the table
 	Targets []uint64 // distinct, rising, all inside the function
+	Outside []uint64 // likewise, but in parts of the function that lie elsewhere
 	// Bounded: the number of entries was known from a comparison before the jump. Otherwise
 	// entries were read as long as they were addresses of the function's instructions,
 	// which may be too many.
@@ -42,6 +43,7 @@ func (f *Function) findTables() {
 				for _, at := range l.others {
 					more, _ := f.read(lookup{table: at, size: l.size, entries: l.entries})
 					t.Targets = append(t.Targets, more.Targets...)
+					t.Outside = append(t.Outside, more.Outside...)
 				}
 				f.distinct(&t)
 				f.tables = append(f.tables, t)
@@ -192,7 +194,7 @@ func (f *Function) bound(k int) int {
 const atOnce = 64
 
 // read reads the entries. A bounded table with one that is no instruction of
-// the function isn't believed.
+// the function, nor in a part of it, isn't believed.
 func (f *Function) read(l lookup) (Table, bool) {
 	t := Table{At: l.table, Bounded: l.entries != 0}
 	n := l.entries
@@ -214,6 +216,10 @@ func (f *Function) read(l lookup) (Table, bool) {
 		}
 		b = b[l.size:]
 		if !f.inside(to) {
+			if t.Bounded && f.inPart(to, t.Outside) {
+				t.Outside = append(t.Outside, to)
+				continue
+			}
 			return t, !t.Bounded && e > 0 && f.distinct(&t) && !f.onlyStart(&t)
 		}
 		t.Targets = append(t.Targets, to)
@@ -224,6 +230,12 @@ func (f *Function) read(l lookup) (Table, bool) {
 // inside reports whether an instruction of the function is at an address.
 func (f *Function) inside(at uint64) bool {
 	return f.Boundary(at) || f.opts.Inside != nil && f.opts.Inside(at)
+}
+
+// inPart reports whether an address is in a part of the function that lies elsewhere. So those in known are.
+func (f *Function) inPart(at uint64, known []uint64) bool {
+	n := len(known)
+	return n > 0 && known[n-1] == at || !f.inCode(at) && f.opts.Part != nil && f.opts.Part(at)
 }
 
 // entries reads up to n entries from the e-th on; nil if there is not one.
@@ -240,9 +252,11 @@ func (f *Function) entries(l lookup, e, n int) []byte {
 // onlyStart reports whether the targets of a table are the function itself, which may be one of a table of functions.
 func (f *Function) onlyStart(t *Table) bool { return len(t.Targets) == 1 && t.Targets[0] == f.start }
 
-// distinct sorts the targets of a table that has some.
+// distinct sorts the targets of a table, and reports whether it has some inside the function.
 func (f *Function) distinct(t *Table) bool {
 	slices.Sort(t.Targets)
 	t.Targets = slices.Compact(t.Targets)
+	slices.Sort(t.Outside)
+	t.Outside = slices.Compact(t.Outside)
 	return len(t.Targets) > 0
 }

@@ -33,14 +33,14 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Code of others may run by the returns of what returns twice: they are no hits by themselves.
-	twice := exits.Peculiar(w.Site.Func.Symbol.Name) == exits.ReturnsTwice
+	// Code of others may run by the returns of what returns twice, or sets the stack: they are no hits by themselves.
+	others := found.Outer || exits.Peculiar(w.Site.Func.Symbol.Name) == exits.ReturnsTwice
 	l := newExitWay(len(found.List))
-	l.Probe, l.Open, l.plain = w.P, found.Open, found.Plain && len(found.List) > 0 && !twice
+	l.Probe, l.Open, l.plain = w.P, found.Open, found.Plain && len(found.List) > 0 && !others
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}
-	l.own = len(l.Exits) > 0 && !twice && !slices.ContainsFunc(l.Exits, func(e Request) bool {
+	l.own = len(l.Exits) > 0 && !others && !slices.ContainsFunc(l.Exits, func(e Request) bool {
 		return e.Passing != detour.NotPassing || !e.Within(w.Site)
 	})
 	return l, nil

@@ -58,7 +58,7 @@ func onlyJumpedTo(w symbols.Site, decode func() (*insn.Function, error)) bool {
 		case insn.ExitTrap, insn.ExitNoReturn, insn.ExitFall:
 			continue
 		case insn.ExitTail, insn.ExitCondTail:
-			if x.To != 0 && inMiddle(w, x.To) {
+			if x.To != 0 && !x.Switch && inMiddle(w, x.To) {
 				return true
 			}
 		}

@@ -49,7 +49,8 @@ func decodeBy(file *symbols.File, fn *symbols.Func, start symbols.Addr, room *[]
 		return uint64(to) + bias, ok
 	}
 	piece := func(at uint64) bool { return isPiece(file, symbols.Vaddr(at-bias)) }
-	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer, Piece: piece})
+	part := func(at uint64) bool { return inPart(file, symbols.Vaddr(at-bias)) }
+	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer, Piece: piece, Part: part})
 	return code, sweep, err
 }
 
@@ -64,6 +65,17 @@ func isPiece(file *symbols.File, v symbols.Vaddr) bool {
 	}
 	_, piece := file.PieceOf(v)
 	return piece || !file.Called(v)
+}
+
+// inPart reports whether an address is in a part of a function that is only jumped to, as its name or its call frame
+// information tells.
+func inPart(file *symbols.File, v symbols.Vaddr) bool {
+	start, ok := file.StartAt(v)
+	if !ok || !file.Executable(v) {
+		return false
+	}
+	_, part := file.PieceOf(start)
+	return part || !file.Called(start)
 }
 
 // Start is where the function of a place lies in memory.
