@@ -40,6 +40,7 @@ func exercise(t testing.TB, f *File) {
 			t.Fatalf("offset %v of %v", o, v)
 		}
 		f.Pointer(v)
+		f.ReturnSlot(v)
 		f.bias(Mapping{Start: Addr(v), Off: Off(v), Exec: true})
 	}
 	for _, name := range []string{"", "main", "x@plt", "printf@plt", "open@V", "ns::f", "FDE_0x1000", "FDE_0x", "_start", "@", "(", "operator<<"} {

@@ -48,15 +48,13 @@ type Exit struct {
 	Outer bool
 	// Switch: a table leads to To, which is in a part of the function.
 	Switch bool
-	// Sure is false for an indirect jump that may be a switch of the function, as any is that goes by a table.
+	// Sure is false for an indirect jump that may be a switch of the function.
 	Sure bool
 }
 
-// Exits lists, in order of address, every instruction by which the function is left. An
-// indirect jump is one, unless a table was found for it, or the preceding instructions are
-// those of a compiler's switch, and what is known of its table doesn't contradict. The jump of a switch is in
-// the list for each place in other parts of the function that its table leads to. The last instruction may be
-// in the list twice.
+// Exits lists, in order of address, every instruction by which the function is left. An indirect jump is one unless it
+// is proved to stay in the function (stays). The jump of a switch is in the list for each place in other parts of the
+// function that its table leads to. The last instruction may be in the list twice.
 func (f *Function) Exits() []Exit {
 	var out []Exit
 	for k, fl := range f.flags {
@@ -66,7 +64,7 @@ func (f *Function) Exits() []Exit {
 		if e, ok := f.exit(k, fl); ok {
 			out = append(out, e)
 		} else if fl.Has(IndirectJmp) {
-			out = f.appendOutside(out, f.at(k))
+			out = f.appendOutside(out, k)
 		}
 	}
 	if k := f.last(); k >= 0 && !f.flags[k].Any(Stops|Call) {
@@ -136,15 +134,14 @@ func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	return e, true
 }
 
-// appendOutside appends an exit for each place outside the code that the table of a jump leads to.
-func (f *Function) appendOutside(out []Exit, jump uint64) []Exit {
-	for i := range f.tables {
-		if f.tables[i].Jump != jump {
-			continue
-		}
-		for _, to := range f.tables[i].Outside {
-			out = append(out, Exit{Kind: ExitTail, Addr: jump, To: to, Switch: true, Sure: true})
-		}
+// appendOutside appends an exit for each place outside the code that the table of the k-th instruction leads to.
+func (f *Function) appendOutside(out []Exit, k int) []Exit {
+	t := f.tableOf(k)
+	if t == nil {
+		return out
+	}
+	for _, to := range t.Outside {
+		out = append(out, Exit{Kind: ExitTail, Addr: t.Jump, To: to, Switch: true, Sure: true})
 	}
 	return out
 }
@@ -172,67 +169,23 @@ func OnlyPadding(code []byte) bool {
 	return true
 }
 
-// indirectExit judges an indirect jump: by a table it is a switch unless there is reason to think otherwise.
+// indirectExit judges an indirect jump.
 func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {
-	for _, t := range f.tables {
-		if t.Jump == e.Addr {
-			return e, false
-		}
-	}
 	i, code := f.inst(k)
-	if i.Flags.Has(RIPRel) {
+	switch {
+	case i.Flags.Has(RIPRel):
 		return e, true // through a pointer such as the global offset table's
-	}
-	base, index, _, _, memory := i.Mem(code)
-	if l, ok := f.lookup(k, i); ok {
-		e.Sure = false
-		return e, f.ofFunctions(l)
-	}
-	if memory && index != NoReg {
-		e.Sure = false
-		return e, f.leftBy(k, base, index) || f.given(k, base)
-	}
-	if f.leavesFrames(k, i) {
+	case f.leavesFrames(k, i):
 		e.Kind = ExitOuter
 		return e, true
+	case f.tableOf(k) != nil || f.stays(k, i):
+		return e, false
 	}
-	e.Sure = f.afterEpilogue(k)
+	_, index, _, _, memory := i.Mem(code)
+	_, table := f.lookup(k, i)
+	byTable := table || memory && index != NoReg
+	e.Sure = f.afterEpilogue(k) && (!byTable || f.unframed(k))
 	return e, true
-}
-
-// kept are the registers that belong to the caller again once the stack is given back.
-var kept = Set(RBX, RBP, R12, R13, R14, R15)
-
-// leftBy reports whether the stack was given back just before a jump by [base+index*8], and not only the arguments of a
-// call: the jump of an interpreter behind those goes by registers that a call leaves alone.
-func (f *Function) leftBy(k int, base, index Reg) bool {
-	return f.stackChanged(k, Inst.givesBack) && !kept.Has(index) && (base == NoReg || !kept.Has(base))
-}
-
-// given reports whether the register that an instruction uses as a pointer to a table was given to the function: as an
-// argument, or in memory other than the stack. A compiler's own tables aren't. false: not known.
-func (f *Function) given(k int, base Reg) bool {
-	if base == NoReg {
-		return false
-	}
-	from, n := f.joined(k), k-1
-	for ; n >= 0 && f.at(n) >= from && !f.flags[n].Any(Call|Stops); n-- {
-		i, code := f.inst(n)
-		if !i.RegsWritten().Has(base) {
-			continue
-		}
-		if i.Encoding != Legacy || i.Map != 0 {
-			return false
-		}
-		to, source, copies := i.moves()
-		if copies && to == base {
-			base = source
-			continue
-		}
-		by, _, _, _, memory := i.Mem(code)
-		return memory && i.Opcode == 0x8b && by != RSP && by != RBP
-	}
-	return Set(RDI, RSI, RDX, RCX, R8, R9).Has(base) && (n < 0 && from == 0 || !f.writes(base))
 }
 
 // moves returns the registers of a mov of 64 bits from one register to another.
@@ -267,71 +220,15 @@ func (f *Function) joined(k int) (from uint64) {
 	return from
 }
 
-// writes reports whether one of the instructions changes a register.
-func (f *Function) writes(r Reg) bool {
-	for n := range f.starts {
-		if i, _ := f.inst(n); i.RegsWritten().Has(r) {
-			return true
-		}
-	}
-	return false
-}
-
-// firstEntries is how many entries of a table are looked at for what it is of. The first ones may be empty.
-const firstEntries = 4
-
-// ofFunctions reports whether a table is one of functions, or of structures with some. A switch may lead into another
-// part of the function, with its first entry, too; an entry that leads into this part is enough to know it.
-func (f *Function) ofFunctions(l lookup) bool {
-	if l.size != 8 || f.opts.Pointer == nil {
-		return false
-	}
-	found := false
-	for e := range uint64(max(l.entries, firstEntries)) {
-		to, ok := f.opts.Pointer(l.table + 8*e)
-		switch {
-		case !ok || to == f.start: // empty, or the function itself, which a switch doesn't lead to
-			continue
-		case f.inside(to):
-			return false
-		case !found && f.opts.Piece != nil && f.opts.Piece(to):
-			return false
-		}
-		found = true
-	}
-	return found
-}
-
 // afterEpilogue reports whether the stack was given back just before.
 func (f *Function) afterEpilogue(k int) bool {
-	return f.stackChanged(k, func(Inst, []byte) bool { return true })
-}
-
-// stackChanged reports whether the last instruction that changed the stack pointer just before is one as wanted.
-func (f *Function) stackChanged(k int, wanted func(Inst, []byte) bool) bool {
 	for n := k - 1; n >= 0 && n >= k-6; n-- {
 		if f.flags[n].Any(Stops | Call) {
 			return false
 		}
 		if f.flags[n].Has(WritesSP) {
-			return wanted(f.inst(n))
+			return true
 		}
-	}
-	return false
-}
-
-// givesBack reports whether an instruction that changes the stack pointer gives stack back, as pop, leave, "add rsp, n"
-// and "lea rsp, [...]" do, and push, call and "sub rsp, n" don't.
-func (i Inst) givesBack(code []byte) bool {
-	if i.Encoding != Legacy || i.Map != 0 {
-		return false
-	}
-	switch {
-	case i.Opcode&^7 == 0x58, i.Opcode == 0xc9, i.Opcode == 0x8d:
-		return true
-	case i.Opcode|2 == 0x83:
-		n, _ := i.Signed(code)
-		return i.ModRM>>3&7 == 0 && n > 0 || i.ModRM>>3&7 == 5 && n < 0
 	}
 	return false
 }

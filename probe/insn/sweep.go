@@ -21,12 +21,12 @@ type SweepOptions struct {
 	// Pointer returns the address in the word at the address at; ok is false if it isn't known. It is asked of
 	// tables that Read doesn't have, or that are no jump tables. nil: nothing is known.
 	Pointer func(at uint64) (to uint64, ok bool)
-	// Piece reports whether an address that Pointer returned is one of code, but not of a function that may be called:
-	// it may be where a switch leads. nil: none is.
-	Piece func(at uint64) bool
 	// Part reports whether an address is in code that belongs to a function's, and is only jumped to, such as a cold part.
-	// A table of known length may lead there. nil: none is.
+	// A table may lead there. nil: none is.
 	Part func(at uint64) bool
+	// Slot tells where the return address is while the instruction at an address runs; ok is false if that isn't known.
+	// nil: nothing is known.
+	Slot func(at uint64) (s Slot, ok bool)
 	// Inside reports whether an address outside the code belongs to the function
 	// nevertheless, such as its cold part. If it is nil, none does.
 	Inside func(addr uint64) bool

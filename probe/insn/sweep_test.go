@@ -150,28 +150,42 @@ func TestExits(t *testing.T) {
 		{"pointer of the GOT", "ff 25 00 10 00 00", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true, Sure: true}}},
 		{"register behind pop", "5d ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true, Sure: true}}},
 		{"register, nothing known", "90 ff e0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true}}},
-		{"switch without its table", "ff 24 c5 00 10 40 00 c3", SweepOptions{}, []Exit{{Addr: 0x1007, Sure: true}}},
+		{"a table of which nothing is known", "ff 24 c5 00 10 40 00 c3", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true}, {Addr: 0x1007, Sure: true}}},
 		{"table of functions", "488d15f90f0000 ff24c2", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"computed goto", "488d15f90f0000 ff24c2", functionsAt(0x1007), nil},
-		{"switch with cold parts", "488d15f90f0000 ff24c2", functionsAt(0x3000, 0x3010, 0x1007), nil},
+		{"switch with cold parts", "488d15f90f0000 ff24c2", withParts(functionsAt(0x3001, 0x3011, 0x1007)), nil},
+		{"labels behind functions", "488d15f90f0000 ff24c2", withParts(functionsAt(0x3000, 0x1007)), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"its own entry in the table", "488d15f90f0000 ff24c2", functionsAt(0x1000, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
-		{"nothing known of the table", "488d15f90f0000 ff24c2", functionsAt(), nil},
+		{"nothing in the table yet", "488d15f90f0000 ff24c2", functionsAt(), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
+		{"labels behind a displacement", "488d15f10f0000 ff64c208", functionsAt(0x1007), nil},
+		{"structures with functions", "488d15f90f0000 48c1e004 ff640208", functionsAt(0, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x100b, Indirect: true}}},
+		{"loaded labels", "488d15f90f0000 488b04c2 ffe0", functionsAt(0x100b), nil},
+		{"loaded functions", "488d15f90f0000 488b04c2 ffe0", functionsAt(0x3000), []Exit{{Kind: ExitTail, Addr: 0x100b, Indirect: true}}},
+		{"labels, set far away", "488d15f90f0000 eb00 e800000000 ff24c2", functionsAt(0x100e), nil},
+		{"labels or functions, set far away", "488d15f90f0000 488d1502100000 eb00 ff24c2", functionsAt(0x1000, 0x1010, 0x3000, 0x3000),
+			[]Exit{{Kind: ExitTail, Addr: 0x1010, Indirect: true}}},
+		{"set far away, and changed", "488d15f90f0000 eb00 ffc2 eb00 ff24c2", functionsAt(0x1000, 0x100d), []Exit{{Kind: ExitTail, Addr: 0x100d, Indirect: true}}},
 		{"first entry empty", "488d15f90f0000 ff24c2", functionsAt(0, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
 		{"fixed table of functions", "ff24c500200000", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1000, Indirect: true}}},
 		{"loaded from a fixed table of functions", "488b04c500200000 ffe0", functionsAt(0x2000), []Exit{{Kind: ExitTail, Addr: 0x1008, Indirect: true}}},
-		{"a caller's table", "01d0 ff24c6", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true}}},
-		{"a caller's table, copied", "4889f8 4889f7 ff64f008", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1006, Indirect: true}}},
-		{"changed, then copied", "48ffc7 4889f8 4889f7 ff64f008", SweepOptions{}, nil},
-		{"not a caller's", "83ff02 7406 be01000000 90 ff24c6", SweepOptions{}, nil},
 		{"table in a structure", "488b4708 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
-		{"table in a global", "488b0500100000 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true}}},
-		{"table kept on the stack", "488b442408 ff24d0", SweepOptions{}, nil},
-		{"table in a structure, perhaps", "7404 488b4708 ff24d0", SweepOptions{}, nil},
 		{"table behind an epilogue", "90 5b ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true}}},
-		{"interpreter behind a call's arguments", "4883c410 410fb645 00 41ff24c4", SweepOptions{}, nil},
-		{"switch behind a prologue", "4883ec48 ff24fd00200000", functionsAt(0x3000, 0x1004), nil},
-		{"switch into another part", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3001)), nil},
-		{"table of functions behind a prologue", "4883ec48 ff24fd00200000", withPieces(functionsAt(0x3000)), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
+		{"table behind an epilogue, described", "5b ff24d0", withSlots(Slot{Base: RSP, Off: 16}, Slot{Base: RSP, Off: 8}), []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true, Sure: true}}},
+		{"table on the stack", "488b442408 ff24d0", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1005, Indirect: true}}},
+		{"table on the stack, with a frame", "488b442408 ff24d0", withSlots(Slot{Base: RSP, Off: 24}), nil},
+		{"without a frame", "488b442408 ff24d0", withSlots(Slot{Base: RSP, Off: 8}), []Exit{{Kind: ExitTail, Addr: 0x1005, Indirect: true}}},
+		{"a frame by another register", "488b442408 ff24d0", withSlots(Slot{Base: R10}), []Exit{{Kind: ExitTail, Addr: 0x1005, Indirect: true}}},
+		{"a frame that others have in common", "488b442408 ff24d0", SweepOptions{Slot: func(uint64) (Slot, bool) { return Slot{RSP, 24, 0x1000, 0x2000}, true }},
+			[]Exit{{Kind: ExitTail, Addr: 0x1005, Indirect: true}}},
+		{"a register, with a frame", "90 ffe0", withSlots(Slot{Base: RBP, Off: 16}), nil},
+		{"behind a prologue", "50 4883ec48 90 ff20", withSlots(Slot{Base: RSP, Off: 88}), nil},
+		{"behind an epilogue that isn't described", "4883c418 5b ff20", withSlots(Slot{Base: RSP, Off: 40}), []Exit{{Kind: ExitTail, Addr: 0x1005, Indirect: true, Sure: true}}},
+		{"behind the pop of the frame pointer", "5d 90 ff20", withSlots(Slot{Base: RBP, Off: 16}), []Exit{{Kind: ExitTail, Addr: 0x1002, Indirect: true, Sure: true}}},
+		{"behind leave", "c9 ff20", withSlots(Slot{Base: RBP, Off: 16}), []Exit{{Kind: ExitTail, Addr: 0x1001, Indirect: true, Sure: true}}},
+		{"behind a call's arguments", "4883c410 410fb645 00 41ff24c4", withSlots(Slot{Base: RSP, Off: 48}, Slot{Base: RSP, Off: 32}), nil},
+		{"behind a call's arguments, with a frame pointer", "4883c410 410fb645 00 41ff24c4", withSlots(Slot{Base: RBP, Off: 16}), nil},
+		{"another stack", "4889c4 ffe2", withSlots(Slot{Base: RSP, Off: 32}), []Exit{{Kind: ExitTail, Addr: 0x1003, Indirect: true, Sure: true}}},
+		{"table of functions behind a prologue", "4883ec48 ff24fd00200000", withParts(functionsAt(0x3000)), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
 		{"table of functions, itself first", "4883ec48 ff24fd00200000", functionsAt(0x1000, 0x3000), []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true}}},
 		{"exception delivered", "4889e5 4889cc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitOuter, Addr: 0x1007, Indirect: true, Sure: true}}},
 		{"exception delivered, no frame pointer", "488d643410 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitOuter, Addr: 0x1006, Indirect: true, Sure: true}}},
@@ -189,6 +203,7 @@ func TestExits(t *testing.T) {
 		{"stack pointer and an address behind it", "488d4c2408 4889fc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1009, Indirect: true, Sure: true}}},
 		{"the address from elsewhere", "4889cc 59 ffe2", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1004, Indirect: true, Sure: true}}},
 		{"the stack is set on one of two ways", "7403 4889cc 59 ffe1", SweepOptions{}, []Exit{{Kind: ExitTail, Addr: 0x1006, Indirect: true, Sure: true}}},
+		{"coroutines, with a frame pointer", "4889e0 4889fc 59 ffe1", withSlots(Slot{Base: RBP, Off: 16}), []Exit{{Kind: ExitTail, Addr: 0x1007, Indirect: true, Sure: true}}},
 		{"ud2", "0f 0b", SweepOptions{}, []Exit{{Kind: ExitTrap, Addr: 0x1000, Sure: true}}},
 		{"call at the end", "e8 fb 0f 00 00 66 90 cc", SweepOptions{}, []Exit{{Kind: ExitNoReturn, Addr: 0x1000, To: 0x2000, Sure: true}}},
 		{"call in the middle", "e8 fb 0f 00 00 c3", SweepOptions{}, []Exit{{Addr: 0x1005, Sure: true}}},
@@ -217,9 +232,22 @@ func functionsAt(list ...uint64) SweepOptions {
 	}}
 }
 
-// withPieces makes odd addresses those of parts of functions.
-func withPieces(o SweepOptions) SweepOptions {
-	o.Piece = func(at uint64) bool { return at&1 != 0 }
+// withSlots are options with which the return address is at the first slot for the first instruction, and at the last
+// one for the others.
+func withSlots(list ...Slot) SweepOptions {
+	return SweepOptions{Slot: func(at uint64) (Slot, bool) {
+		s := list[0]
+		if at > 0x1000 {
+			s = list[len(list)-1]
+		}
+		s.Start, s.End = 0x1000, 0x1001
+		return s, true
+	}}
+}
+
+// withParts makes odd addresses those of parts of functions.
+func withParts(o SweepOptions) SweepOptions {
+	o.Part = func(at uint64) bool { return at >= 0x3000 && at&1 != 0 }
 	return o
 }
 
@@ -257,19 +285,22 @@ func TestTables(t *testing.T) {
 		{"base overwritten", "4883f801 7711 488d0df30f0000 31c9 ff24c1 c3 6690 6690 c3", two, nil},
 		{"base of another register", strings.Replace(based, "ff24c1", "ff24c2", 1), two, nil},
 		{"base, entries of 4 bytes", strings.Replace(based, "ff24c1", "ff2481", 1), two, nil},
-		{"base and a displacement", "4883f801 7710 488d0df30f0000 ff64c108 c3 6690 6690 c3", two, nil},
+		{"base and a displacement", "4883f801 7710 488d0df30f0000 ff64c108 c3 6690 6690 c3", append(make([]byte, 8), binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 0x1011), 0x1012)...),
+			[]Table{{Jump: 0x100d, At: table + 8, Targets: []uint64{0x1011, 0x1012}, Bounded: true}}},
+		{"base and a displacement, table cut off", "4883f801 7710 488d0df30f0000 ff64c108 c3 6690 6690 c3", two, nil},
+		{"a case that never happens", pic + "90", rel(0x1016-table, 0x101a-table, 0x1018-table), []Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1018}, Bounded: true}}},
+		{"table of the function itself", based, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 0x1000), 0x1000), nil},
 		{"an entry in another part", pic, rel(0x1016-table, 0x3001-table, 0x1018-table),
 			[]Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1018}, Outside: []uint64{0x3001}, Bounded: true}}},
 		{"entries in other parts only", pic, rel(0x3001-table, 0x3001-table, 0x3003-table), nil},
 		{"an entry in another function", pic, rel(0x1016-table, 0x3000-table, 0x1018-table), nil},
 		{"not bounded, an entry in another part", "90 90 90 eb 12" + pic[12:], rel(0x1016-table, 0x3001-table, 0x1018-table),
-			[]Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016}}}},
+			[]Table{{Jump: 0x1013, At: table, Targets: []uint64{0x1016, 0x1018}, Outside: []uint64{0x3001}}}},
 		{"the table's address set far away", "488d15f90f0000 e800000000 83ff02 770a 486304ba 4801d0 3effe0 90 c3", rel(0x101b-table, 0x3001-table, 0x101c-table),
 			[]Table{{Jump: 0x1018, At: table, Targets: []uint64{0x101b, 0x101c}, Outside: []uint64{0x3001}, Bounded: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			part := func(at uint64) bool { return at >= 0x3000 && at&1 != 0 }
-			f, err := Sweep(unhex(t, c.code), 0x1000, SweepOptions{Read: image(table, c.table), Part: part})
+			f, err := Sweep(unhex(t, c.code), 0x1000, withParts(SweepOptions{Read: image(table, c.table)}))
 			if err != nil {
 				t.Fatal(err)
 			}

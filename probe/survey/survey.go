@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/go-delve/delve/pkg/dwarf/regnum"
+
 	"kprobe/probe/insn"
 	"kprobe/symbols"
 )
@@ -48,23 +50,10 @@ func decodeBy(file *symbols.File, fn *symbols.Func, start symbols.Addr, room *[]
 		to, ok := file.Pointer(symbols.Vaddr(at - bias))
 		return uint64(to) + bias, ok
 	}
-	piece := func(at uint64) bool { return isPiece(file, symbols.Vaddr(at-bias)) }
 	part := func(at uint64) bool { return inPart(file, symbols.Vaddr(at-bias)) }
-	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer, Piece: piece, Part: part})
+	slot := func(at uint64) (insn.Slot, bool) { return slotAt(file, symbols.Vaddr(at-bias), bias) }
+	sweep, err = divide(code, uint64(start), insn.SweepOptions{Read: constant, Pointer: pointer, Part: part, Slot: slot})
 	return code, sweep, err
-}
-
-// isPiece reports whether code is at an address, but not the start of a function that may be called, as far as names and
-// call frame information tell.
-func isPiece(file *symbols.File, v symbols.Vaddr) bool {
-	if !file.Executable(v) {
-		return false
-	}
-	if fn, ok := file.FuncAt(v); !ok || fn.Start != v {
-		return true
-	}
-	_, piece := file.PieceOf(v)
-	return piece || !file.Called(v)
 }
 
 // inPart reports whether an address is in a part of a function that is only jumped to, as its name or its call frame
@@ -76,6 +65,21 @@ func inPart(file *symbols.File, v symbols.Vaddr) bool {
 	}
 	_, part := file.PieceOf(start)
 	return part || !file.Called(start)
+}
+
+// slotAt tells where the return address is, if it is at a distance from the stack pointer or the frame pointer.
+func slotAt(file *symbols.File, v symbols.Vaddr, bias uint64) (insn.Slot, bool) {
+	s, ok := file.ReturnSlot(v)
+	out := insn.Slot{Off: s.Off, Start: uint64(s.Start) + bias, End: uint64(s.End) + bias}
+	switch s.Base {
+	case regnum.AMD64_Rsp:
+		out.Base = insn.RSP
+	case regnum.AMD64_Rbp:
+		out.Base = insn.RBP
+	default:
+		return out, false
+	}
+	return out, ok
 }
 
 // Start is where the function of a place lies in memory.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"math/rand"
 	"os/exec"
@@ -160,4 +161,50 @@ func FuzzFrames(f *testing.F) {
 			table.At(x.high - 1)
 		}
 	})
+}
+
+// TestSingle: an entry that is read alone has the rows that the table has. What is damaged has none.
+func TestSingle(t *testing.T) {
+	s := ehSection(t, fixture.Build(t, "dwarf_vars.cc", "-g", "-O0"))
+	read := func(at uint64, n int) []byte {
+		if off := at - s.Addr; off < uint64(len(s.Bytes)) {
+			return s.Bytes[off:min(off+uint64(n), uint64(len(s.Bytes)))]
+		}
+		return nil
+	}
+	var entries []uint64
+	for at := uint64(0); at+4 <= uint64(len(s.Bytes)); {
+		entries = append(entries, s.Addr+at)
+		at += 4 + uint64(binary.LittleEndian.Uint32(s.Bytes[at:]))
+	}
+	table := New(s)
+	for _, f := range table.fdes {
+		for pc := f.low - 1; pc <= f.high; pc++ {
+			want, wok := table.At(pc)
+			found := 0
+			for _, at := range entries {
+				row, ok := Single(pc, at, read)
+				if ok {
+					found++
+				}
+				if ok && !reflect.DeepEqual(row, want) {
+					t.Fatalf("%#x: %v; the table has %v", pc, row, want)
+				}
+			}
+			if (found == 1) != wok {
+				t.Fatalf("%d entries describe %#x; the table has it: %v", found, pc, wok)
+			}
+		}
+	}
+	rnd := rand.New(rand.NewSource(5))
+	whole := slices.Clone(s.Bytes)
+	for range 20000 {
+		copy(s.Bytes, whole)
+		for range 3 {
+			s.Bytes[rnd.Intn(len(s.Bytes))] = byte(rnd.Intn(256))
+		}
+		for i, at := range entries {
+			Single(table.fdes[i%len(table.fdes)].low+1, at, read) // must not panic
+		}
+	}
 }

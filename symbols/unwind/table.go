@@ -159,17 +159,20 @@ func (s Section) walk(visit func(fde) bool) {
 		if c == nil {
 			continue
 		}
-		low := pointer(&r, c.enc, p.Addr)
-		size := pointer(&r, c.enc&0x0f, p.Addr)
-		if c.augmented {
-			r.Take(r.Uleb())
-		}
-		if !r.Bad && size > 0 && low+size > low {
-			if !visit(fde{low, low + size, c, uint32(r.At), uint32(r.Left())}) {
-				return
-			}
+		if f, ok := c.fde(&r, p.Addr); ok && !visit(f) {
+			return
 		}
 	}
+}
+
+// fde reads an entry from the address of its code on. The bytes of r lie at an address.
+func (c *cie) fde(r *dwread.Reader, start uint64) (fde, bool) {
+	low := pointer(r, c.enc, start)
+	size := pointer(r, c.enc&0x0f, start)
+	if c.augmented {
+		r.Take(r.Uleb())
+	}
+	return fde{low, low + size, c, uint32(r.At), uint32(r.Left())}, !r.Bad && size > 0 && low+size > low
 }
 
 func (p *parser) cie(at uint64) *cie {
