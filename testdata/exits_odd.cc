@@ -34,6 +34,10 @@ ALIGN FUNC("branches", "jmp 3f\n2: ret\n3: " RESULT "test $1, %dil\njnz 2b\n")
 FUNC("branched", "lea 1(%rdi), %rax\nlea (%rax,%rdi,2), %rax\nret\n")
 ALIGN FUNC("pops", "push %rbx\nmov %rdi, %rbx\npop %rbx\n")
 FUNC("popped", "lea 1(%rdi), %rax\nlea (%rax,%rdi,2), %rax\nret\n")
+// The last instruction jumps to another function, or it runs on into the next one.
+ALIGN FUNC("checks", "test $1, %dil\njnz whole\n")
+__asm__(".p2align 5\n");
+FUNC("checked", "lea 1(%rdi), %rax\nlea (%rax,%rdi,2), %rax\nret\n")
 // They jump to others behind their first instruction.
 ALIGN FUNC("whole", "mov %rdi, %rax\nlea 1(%rax), %rax\nlea (%rax,%rdi,2), %rax\nret\n")
 ALIGN FUNC("most", "nop\nmov %rdi, %rax\njmp whole+3\n")
@@ -45,7 +49,7 @@ ALIGN
 
 extern "C" {
 long runs(long), ran(long), runs_far(long), ran_far(long), branches(long), branched(long), pops(long), popped(long);
-long whole(long), most(long), guarded(long), unguarded(long), through(long), picks(long);
+long checks(long), checked(long), whole(long), most(long), guarded(long), unguarded(long), through(long), picks(long);
 volatile long sunk;
 __attribute__((noinline)) long picking(long x) { sunk = x; return picks(x); }
 }
@@ -58,7 +62,7 @@ FILLS(1) FILLS(2) FILLS(3) FILLS(4) FILLS(5)
 static long rounds;
 
 static long (*const all[])(long) = {
-    runs, ran, runs_far, ran_far, branches, branched, pops, popped, whole, most, guarded, unguarded, through, picking,
+    runs, ran, runs_far, ran_far, branches, branched, pops, popped, checks, checked, whole, most, guarded, unguarded, through, picking,
 };
 
 // contexts goes to another context and back, through functions that return when others let them.

@@ -283,14 +283,16 @@ func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []pa
 	if in := start.Inst(); in.Is(insn.CET) {
 		entry += symbols.Addr(in.Len)
 	}
-	switch {
+	switch i := slices.IndexFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }); {
 	case to.to != to.Start && to.to < entry:
 		return fmt.Errorf("a jump leads to %s, behind its start", to.site.Name())
 	case to.to > entry: // not by the code at its entry
-	case !slices.ContainsFunc(l.List, func(e Exit) bool { return e.Passing == detour.PassesOn && e.Site.Addr == symbols.Addr(x.Addr) }):
+	case i < 0:
 		if err := add(from, x.Addr, detour.PassesOn, x.Kind == insn.ExitCondTail); err != nil {
 			return err
 		}
+	case x.Kind == insn.ExitFall:
+		l.List[i].Conditional = false // the call passes on, whether the jump is taken or not
 	}
 	if contains(parts, to.Start) {
 		return nil
