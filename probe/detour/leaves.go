@@ -27,9 +27,10 @@ func buildLeaves(c *asm.Code, p *Params, probes []Probe, k Calls, pop uint16, ta
 	switch {
 	case !p.leavesByTally(probes, k):
 	case p.looksHere():
-		if err := b.leaveHere(&k, p.Tally, len(probes)); err != nil {
+		if err := b.ownFrame(); err != nil {
 			return nil, err
 		}
+		b.leaveHere(&k, p.Tally, len(probes))
 		return b.leave(b.Here(), tail)
 	default:
 		b.beforeTally(0, true)

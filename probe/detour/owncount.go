@@ -21,21 +21,18 @@ func (p *Params) countsHere(probes []Probe) bool {
 
 // countHere emits the code that counts the probes' hits.
 func (b *builder) countHere(probes []Probe) error {
-	f := &b.frame
 	for i := range probes {
 		if err := b.planCounted(&probes[i]); err != nil {
 			return err
 		}
 	}
-	f.regs, f.flagsDead = []asm.Reg{asm.AX, asm.CX, asm.DX}, b.p.FlagsDead
-	if err := b.stack(); err != nil {
+	if err := b.ownFrame(); err != nil {
 		return err
 	}
-	f.save(b.Code)
 	for i := range probes {
 		b.countOwn(probes[i].ID)
 	}
-	f.restore()
+	b.frame.restore()
 	return nil
 }
 

@@ -1,6 +1,10 @@
 package detour
 
-import "kprobe/probe/asm"
+import (
+	"fmt"
+
+	"kprobe/probe/asm"
+)
 
 // Calls that are looked for where they arrive and return
 //
@@ -13,17 +17,22 @@ import "kprobe/probe/asm"
 // looksHere reports whether detours that a tally has pieces for look into its table by themselves.
 func (p *Params) looksHere() bool { return p.OwnCounts && p.countsInSequences() && !p.Spare }
 
-// beginLook begins code that looks into the table, in a frame with AX, CX and DX. It loads the slot into CX and
-// the first row for it into AX. If that is the only row that may have the slot, and has it, the code
-// continues at mine. If other rows may have the slot, it continues at some.
-func (b *builder) beginLook(k *Calls, mine, some asm.Label) error {
+// ownFrame begins the frame of code that counts and looks by itself.
+func (b *builder) ownFrame() error {
 	f := &b.frame
 	f.skip, f.regs, f.flagsDead = redZone, []asm.Reg{asm.AX, asm.CX, asm.DX}, b.p.FlagsDead
 	if err := b.stack(); err != nil {
 		return err
 	}
 	f.save(b.Code)
-	b.Lea(asm.CX, f.above(0))
+	return nil
+}
+
+// beginLook begins code that looks into the table, in an ownFrame. It loads the slot into CX and
+// the first row for it into AX. If that is the only row that may have the slot, and has it, the code
+// continues at mine. If other rows may have the slot, it continues at some.
+func (b *builder) beginLook(k *Calls, mine, some asm.Label) {
+	b.Lea(asm.CX, b.frame.above(0))
 	b.offsetOf(k, asm.CX)
 	b.MovAbs(asm.DX, k.Addr)
 	b.Lea(asm.AX, asm.Indexed(asm.DX, asm.AX, 1, callsHead))
@@ -31,10 +40,9 @@ func (b *builder) beginLook(k *Calls, mine, some asm.Label) error {
 	b.Jcc(asm.NE, some)
 	b.OpLoad(asm.Cmp, asm.W64, asm.CX, asm.At(asm.AX, callSlot))
 	b.Jcc(asm.E, mine)
-	return nil
 }
 
-// endLook ends the code that beginLook has begun. A thread that comes to some calls a piece of the tally.
+// endLook ends the code that beginLook has begun, and its frame. A thread that comes to some calls a piece of the tally.
 func (b *builder) endLook(out, some asm.Label, piece uint64) {
 	on := b.NewLabel()
 	b.Bind(out)
@@ -51,9 +59,10 @@ func (b *builder) endLook(out, some asm.Label, piece uint64) {
 // arriveHere is arrive, and leaves to the tally what isn't frequent.
 func (b *builder) arriveHere(k *Calls, t *Tally) error {
 	mine, some, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	if err := b.beginLook(k, mine, some); err != nil {
+	if err := b.ownFrame(); err != nil {
 		return err
 	}
+	b.beginLook(k, mine, some)
 	b.endLook(out, some, t.arrive)
 	b.later(func() {
 		b.Bind(mine)
@@ -64,13 +73,46 @@ func (b *builder) arriveHere(k *Calls, t *Tally) error {
 	return nil
 }
 
-// leaveHere is leaveAnywhere, and leaves to the tally what isn't frequent. probes is the number of the stage's probes.
-// From the hit on until the row is free, the frame's marks say that one more hit was taken.
-func (b *builder) leaveHere(k *Calls, t *Tally, probes int) error {
+// BuildReturns makes the detour of a return instruction by which calls of own end, each of which is a hit by itself, and
+// calls of probes, which are noted in k. own take their hits first. It is for what CountsReturns allows.
+func BuildReturns(base uint64, p *Params, own, probes []Probe, k Calls, tail func(c *asm.Code) error) (*Detour, error) {
+	return tight(base, p, func(c *asm.Code) (*Detour, error) {
+		b := newBuilder(c, p)
+		defer b.free()
+		if err := k.check(); err != nil {
+			return nil, err
+		}
+		if !p.CountsReturns(own, probes, k) {
+			return nil, fmt.Errorf("%d and %d probes of calls %+v don't count by themselves", len(own), len(probes), k)
+		}
+		for i := range own {
+			if err := b.planCounted(&own[i]); err != nil {
+				return nil, err
+			}
+		}
+		if err := b.ownFrame(); err != nil {
+			return nil, err
+		}
+		for i := range own {
+			b.countOwn(own[i].ID)
+		}
+		b.leaveHere(&k, p.Tally, len(own)+len(probes))
+		return b.leave(b.Here(), tail)
+	})
+}
+
+// CountsReturns reports whether one detour may count the hits of own and look for calls of probes: it makes one jump
+// less than two of them.
+func (p *Params) CountsReturns(own, probes []Probe, k Calls) bool {
+	return p.countsHere(own) && p.looksHere() && p.leavesByTally(probes, k)
+}
+
+// leaveHere is leaveAnywhere in an ownFrame, which it ends, and leaves to the tally what isn't frequent. probes is the
+// number of the stage's probes, some of which may have taken their hits. From the hit on until the row is free, the
+// frame's marks say that all of them and one more have.
+func (b *builder) leaveHere(k *Calls, t *Tally, probes int) {
 	mine, some, out := b.NewLabel(), b.NewLabel(), b.NewLabel()
-	if err := b.beginLook(k, mine, some); err != nil {
-		return err
-	}
+	b.beginLook(k, mine, some)
 	b.endLook(out, some, t.leave)
 	b.later(func() {
 		b.Bind(mine)
@@ -82,14 +124,13 @@ func (b *builder) leaveHere(k *Calls, t *Tally, probes int) error {
 		b.Jcc(asm.BE, some) // another kind of call, or Nobody's
 		b.countMine(k, probes, out)
 	})
-	return nil
 }
 
 // countMine counts the only call in the row AX, frees the row and continues at out. Changes AX, CX, DX.
 func (b *builder) countMine(k *Calls, probes int, out asm.Label) {
 	f := &b.frame
 	body, free := f.body, b.NewLabel()
-	cold := b.cold
+	before, cold := f.body.taken, b.cold
 	b.cold = nil // what is added runs with more on the stack
 	f.reload(asm.CX, asm.DX)
 	for _, r := range []asm.Reg{asm.SI, asm.DI} {
@@ -112,7 +153,7 @@ func (b *builder) countMine(k *Calls, probes int, out asm.Label) {
 	f.cur.depth -= 8
 	f.mark()
 	b.freeRow()
-	f.cur.taken = 0
+	f.cur.taken = before
 	f.mark()
 	for _, r := range []asm.Reg{asm.DI, asm.SI} {
 		b.Pop(r)

@@ -115,12 +115,16 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.Engine, tg.thread(t); s.fill(tg, th) == nil {
-		if st.Leaves() && st.Exits().Calls().Common && !st.Wants()[0].Alone {
-			s.commonInstead(tg, th, st, taken)
-			return sendTo(tg, t, &out, st.CopyAt()), true
+		list := st.Wants()
+		common := st.Leaves() && st.Exits().Calls().Common && !list[len(list)-1].Alone
+		if common {
+			list = list[:st.OwnHits()]
 		}
-		for _, w := range st.Wants()[min(taken, len(st.Wants())):] {
+		for _, w := range list[min(taken, len(list)):] {
 			s.takeInstead(tg, th, st, w)
+		}
+		if common {
+			s.commonInstead(tg, th, st, taken)
 		}
 	}
 	return sendTo(tg, t, &out, st.CopyAt()), true
@@ -238,8 +242,8 @@ func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request
 	}
 }
 
-// commonInstead does the rest of the work of a stage that uses a common table. The table says
-// which calls are left to end. The detour has taken the hit of the call with the number taken,
+// commonInstead does the rest of the work of a stage that uses a common table, except for exits that are hits by
+// themselves. The table says which calls are left to end. The detour has taken the hit of the call with the number taken,
 // counted from 1, but has not freed its row.
 func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 	if w := st.Wants()[0]; w.Passing != detour.NotPassing {
@@ -258,10 +262,10 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 			tg.endCall(k, mem, in.Number, k.OwnersOf(mem, in.Number)[0])
 		}
 	}
-	done := map[uint32]bool{}
-	for i, w := range st.Wants() {
+	done, own := map[uint32]bool{}, st.OwnHits()
+	for i, w := range st.Wants()[own:] {
 		done[w.P.Id] = true
-		s.exitInstead(tg, st, w, mem, i != taken-1)
+		s.exitInstead(tg, st, w, mem, own+i != taken-1)
 	}
 	if !k.Anywhere {
 		return
@@ -272,7 +276,7 @@ func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 				continue
 			}
 			if p := tg.probeOf(id); p != nil && p.ByExits != nil && p.ByExits.Anywhere {
-				w := st.Wants()[0]
+				w := st.Wants()[own]
 				w.P = &p.Probe
 				s.exitInstead(tg, st, w, mem, true)
 			}

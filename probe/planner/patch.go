@@ -113,6 +113,9 @@ func (s *Stage) Wants() []Request {
 	return s.patch.Wants[s.first:][:s.served:s.served]
 }
 
+// OwnHits is how many of Wants are exits that are hits by themselves. They come first.
+func (s *Stage) OwnHits() int { return ownHits(s.Wants()) }
+
 // Way is the way of the return probe whose entry or exit this code serves; nil: it serves none.
 func (s *Stage) Way() Way {
 	if s.exits != nil {

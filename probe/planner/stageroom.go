@@ -75,6 +75,7 @@ type shape struct {
 	pop     uint16
 	joins   bool
 	notes   int
+	alone   int  // hits by themselves
 	dead    bool // the flags
 	table   uint64
 }
@@ -104,7 +105,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 	case w.Kind == Entry && len(part) == 1:
 		s.dead = o.flagsDead(part)
 		return s, true
-	case part[0].Alone:
+	case w.Alone:
 		return s, len(part) == 1
 	case !common || w.Open() != nil:
 	case w.Kind == Return && len(part) == 1:
@@ -124,7 +125,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		}
 		return s, true
 	case w.Kind == Exit && anywhere:
-		s.table, s.pop = by.Calls().Addr, w.Pop
+		s.table, s.pop, s.alone = by.Calls().Addr, w.Pop, ownHits(part)
 		return s, true
 	}
 	return s, false

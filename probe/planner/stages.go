@@ -232,7 +232,8 @@ func (o *planner) sameTable(a, b Request) bool {
 //   - all entry probes, together with the first return probe if that is by exits
 //   - all exits that are hits by themselves
 //   - each other return probe
-//   - for each common table and kind of passing, all exits
+//   - for each common table and kind of passing, all exits, with those that are hits by themselves if one detour can
+//     count them all
 //   - each other exit
 //
 // There is at least one part, which may be empty. A part of one request may be ws itself. others are the
@@ -290,7 +291,9 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 			out = append(out, []Request{w})
 		}
 	}
-	if len(leaves) > 0 {
+	if at := o.joins(leaves, out); at >= 0 {
+		out[at] = append(leaves, out[at]...)
+	} else if len(leaves) > 0 {
 		out = append([][]Request{leaves}, out...)
 	}
 	switch {
@@ -302,9 +305,33 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 	return append(landings, out...), others
 }
 
+// joins is the index of the part with exits of a common table that may be one stage with exits that are hits by
+// themselves; negative: there is none.
+func (o *planner) joins(leaves []Request, parts [][]Request) int {
+	if len(leaves) == 0 || slices.ContainsFunc(leaves, func(w Request) bool { return w.Kind != Exit }) {
+		return -1
+	}
+	return slices.IndexFunc(parts, func(ws []Request) bool {
+		w := ws[0]
+		if w.Kind != Exit || w.Passing != detour.NotPassing {
+			return false
+		}
+		k, ps := o.course(w.P).ByExits.Calls(), o.probesOf(slices.Concat(leaves, ws))
+		return k.Common && o.params.CountsReturns(ps[:len(leaves)], ps[len(leaves):], k)
+	})
+}
+
 // oneStage reports whether the requests at one address, of which there may be none, are one stage as they are.
 func oneStage(ws []Request) bool {
 	return len(ws) == 0 || len(ws) == 1 && !ws[0].Joins // an earlier plan may have set it
+}
+
+// ownHits is how many of the requests of a stage are exits that are hits by themselves. They come first.
+func ownHits(ws []Request) int {
+	if n := slices.IndexFunc(ws, func(w Request) bool { return !w.Alone }); n >= 0 {
+		return n
+	}
+	return len(ws)
 }
 
 // enterStage builds the stage of an entry by exits. The last of ws is the return probe, the others are entry
@@ -325,11 +352,14 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 
 // leaveStage builds the stage of an exit. The requests in ws share it.
 func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
-	w := ws[0]
-	params, x := o.goParams(w), o.course(w.P).ByExits
+	w, last := ws[0], ws[len(ws)-1]
+	params, x := o.goParams(w), o.course(last.P).ByExits
 	var d *detour.Detour
 	var err error
 	switch {
+	case w.Alone && !last.Alone:
+		ps, n := o.probesOf(ws), ownHits(ws)
+		d, err = detour.BuildReturns(uint64(st.Base), params, ps[:n], ps[n:], x.Calls(), tail)
 	case w.Alone:
 		d, err = detour.BuildExit(uint64(st.Base), params, o.probesOf(ws), nil, tail)
 	case w.Open() != nil:
