@@ -31,9 +31,10 @@ func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting() != nil {
-				if i := x.Noting().Put(uint64(x.Probe.Where.Addr)); i >= 0 {
-					fresh[x.Noting()] = append(fresh[x.Noting()], i)
+			if at, ok := st.Takes(); ok && st.Exits().Noting() != nil {
+				set := st.Exits().Noting()
+				if i := set.Put(uint64(at)); i >= 0 {
+					fresh[set] = append(fresh[set], i)
 				}
 			}
 		}
@@ -52,9 +53,10 @@ func (tg *Target) noteEntries(list []*Patch) {
 func (tg *Target) unnoteEntries(list []*Patch) {
 	for _, p := range list {
 		for st := range p.allStages() {
-			if x := st.Exits(); x != nil && !st.Leaves() && x.Noting() != nil {
-				if i := x.Noting().Drop(uint64(x.Probe.Where.Addr)); i >= 0 {
-					tg.writeEntries(x.Noting(), []int{i})
+			if at, ok := st.Takes(); ok && st.Exits().Noting() != nil {
+				set := st.Exits().Noting()
+				if i := set.Drop(uint64(at)); i >= 0 {
+					tg.writeEntries(set, []int{i})
 				}
 			}
 		}

@@ -21,11 +21,13 @@ import (
 // table, as for any call that is noted at its entry. A call that returns by the function's own
 // returns costs no row.
 //
-// Three kinds of functions note their calls at their entries: those that jump to addresses that
-// only the program knows; those whose address is in data, if some functions of the batch jump
-// to an address in a register, because the table answers such a jump (probe/engine, onward.go);
-// and those to which a jump of theirs may come back, or whose calls return by parts of code
-// that lie apart.
+// If some functions of the batch jump to an address in a register, calls may arrive by such a jump
+// at any function whose address is in data (probe/engine, onward.go). So the entries and the returns
+// of these functions look into the common table, like those of functions that are known to be jumped to.
+//
+// Two kinds of functions note their calls at their entries: those that jump to addresses that
+// only the program knows; and those to which a jump of theirs may come back, or whose calls return
+// by parts of code that lie apart.
 
 // maxAlone is the largest number of returns that are patched in a function of which nothing else is
 // patched.
@@ -69,26 +71,45 @@ func (o *planner) findAlone(ps []*Probe) {
 			continue
 		}
 		w := p.Where
-		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr) && !(open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0)
+		x.taken = open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0
+		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr) && (!x.taken || o.mayTake(p))
 		o.setAlone(p, x)
 	}
 	if o.inCommon(ps) != nil {
 		return
 	}
 	for _, p := range ps { // without a common table no jump can note a call
-		if x := fresh(p); x != nil && x.Alone && !x.own {
+		if x := fresh(p); x != nil && x.Alone && (!x.own || x.taken) {
 			x.Alone = false
 			o.setAlone(p, x)
 		}
 	}
 }
 
-// setAlone sets the exits of a probe according to x.Alone.
+// mayTake reports whether the entry of a probe's function can tell calls that arrive there by a jump from others. It
+// can't where the function's own jumps come to it.
+func (o *planner) mayTake(p *Probe) bool {
+	f, err := o.ground.Code.Leaving(*p.Where)
+	return err == nil && !f.Leaving().StartsOver && p.Where.Addr == f.Start && detour.CanBeCommon(p.Program)
+}
+
+// setAlone sets the exits of a probe according to x.Alone and x.taken.
 func (o *planner) setAlone(p *Probe, x *ExitWay) {
+	x.taken = x.taken && x.Alone
+	x.Exits = x.Exits[:x.found]
 	for i := range x.Exits {
 		e := &x.Exits[i]
 		mine := x.Alone && e.Within(*p.Where)
 		e.Alone, e.Notes = mine && e.Passing == detour.NotPassing, mine && e.Passing == detour.PassesOn
+	}
+	if x.taken {
+		x.Exits = append(x.Exits, Request{Place: x.entry, P: p, Kind: Exit, Passing: detour.Arrives})
+		for _, e := range x.Exits[:x.found] {
+			if e.Alone {
+				e.Alone = false
+				x.Exits = append(x.Exits, e)
+			}
+		}
 	}
 	if c := o.course(p); !x.Alone && c.Landable && !x.cheap(*p.Where) {
 		c.ByExits = nil

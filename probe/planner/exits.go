@@ -40,6 +40,7 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}
+	l.found, l.entry = len(l.Exits), w.Place
 	l.own = len(l.Exits) > 0 && !others && !slices.ContainsFunc(l.Exits, func(e Request) bool {
 		return e.Passing != detour.NotPassing || !e.Within(w.Site)
 	})

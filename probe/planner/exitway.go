@@ -58,6 +58,11 @@ type ExitWay struct {
 	// has only these and jumps to other functions (exits.Exits). Alone says that each of its own
 	// returns is a hit by itself, and the entry isn't patched (alonereturns.go).
 	own, plain, Alone bool
+	// taken says that it is Alone, although any code may jump to the function: its entry and its own returns look
+	// for calls that arrive.
+	taken bool
+	found int           // how many of Exits were found; those behind are for taken
+	entry *assess.Place // the function's
 }
 
 // newExitWay makes a way with room for so many exits, of one piece of memory if there are few.

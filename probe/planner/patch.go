@@ -130,6 +130,23 @@ func (s *Stage) Way() Way {
 // Exits is the stage's way if it is by exits, else nil.
 func (s *Stage) Exits() *ExitWay { return s.exits }
 
+// Takes is the function at whose entry the stage is, if it tells calls that arrive there from others, whatever code jumps
+// to it. ok is false for other stages.
+func (s *Stage) Takes() (at symbols.Addr, ok bool) {
+	switch {
+	case s.exits == nil:
+		return 0, false
+	case !s.leaves:
+		return s.exits.Probe.Where.Addr, true
+	}
+	for _, w := range s.Wants() {
+		if w.Passing == detour.Arrives && w.Within(*w.P.Where) {
+			return w.P.Where.Addr, true
+		}
+	}
+	return 0, false
+}
+
 // Leaves says that the stage serves an exit of a return probe by exits.
 func (s *Stage) Leaves() bool { return s.leaves }
 

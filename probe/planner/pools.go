@@ -143,7 +143,7 @@ const (
 // hasTable reports whether a return probe of a batch gets a new table of calls of its own.
 func (o *planner) hasTable(p *Probe, common map[*Probe]bool) bool {
 	x := o.course(p).ByExits
-	return x != nil && x != p.ByExits && !common[p] && !(x.Alone && x.own)
+	return x != nil && x != p.ByExits && !common[p] && !(x.Alone && x.own && !x.taken)
 }
 
 // mostInstances is the largest number of instances of its own that a return probe of a batch may have if
@@ -223,7 +223,7 @@ func (o *planner) inCommon(ps []*Probe) map[*Probe]bool {
 		c := o.course(p)
 		switch {
 		case c.ByExits == nil || c.ByExits == p.ByExits || p.GoABI || p.Limited || !detour.CanBeCommon(p.Program):
-		case c.ByExits.Alone && c.ByExits.own:
+		case c.ByExits.Alone && c.ByExits.own && !c.ByExits.taken:
 			alone++
 		default:
 			common[p] = true

@@ -119,7 +119,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 				s.notes++
 			}
 		}
-		s.joins = s.notes > 0 && s.notes < len(part)
+		s.joins = s.notes > 0 && (s.notes < len(part) || o.takes(part))
 		if w.Conditional {
 			s.cond = w.Inst().Opcode & 15
 		}

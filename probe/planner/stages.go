@@ -326,6 +326,11 @@ func oneStage(ws []Request) bool {
 	return len(ws) == 0 || len(ws) == 1 && !ws[0].Joins // an earlier plan may have set it
 }
 
+// takes reports whether calls of functions that only the program knows may come to the jump that notes these calls.
+func (o *planner) takes(noting []Request) bool {
+	return slices.ContainsFunc(noting, func(w Request) bool { return o.course(w.P).ByExits.taken })
+}
+
 // ownHits is how many of the requests of a stage are exits that are hits by themselves. They come first.
 func ownHits(ws []Request) int {
 	if n := slices.IndexFunc(ws, func(w Request) bool { return !w.Alone }); n >= 0 {
@@ -367,7 +372,7 @@ func (o *planner) leaveStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	case w.Notes:
 		noting := slices.DeleteFunc(slices.Clone(ws), func(w Request) bool { return !w.Notes })
 		calls := x.Calls()
-		calls.Joined = len(noting) < len(ws) // other functions' calls come to this jump, too
+		calls.Joined = len(noting) < len(ws) || o.takes(noting)
 		d, err = detour.BuildJump(uint64(st.Base), params, o.probesOf(noting), calls, asm.Cond(w.Inst().Opcode&15), !w.Conditional, tail)
 	case w.Passing != detour.NotPassing:
 		params.FlagsDead = o.flagsDead(ws)
