@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,6 +98,54 @@ func TestJumpNotes(t *testing.T) {
 			}
 			if st := l.stat(name); st.Hits != n || st.Missed != 0 {
 				t.Errorf("%v: %s: %+v, want %d hits", defs, name, st, n)
+			}
+		}
+	}
+}
+
+// TestTaken: functions that others jump to through a pointer count their returns without a note at the entry, and those
+// that come by a jump end the calls of all that have jumped. So do those of functions that jump to their own entry. What
+// longjmp has left is nobody's, though the next call comes from the same instruction with the same stack pointer.
+func TestTaken(t *testing.T) {
+	prog := fixture.Build(t, "probe_taken.c", "-O2", "-pthread", "-fcf-protection=none", "-Wl,--no-as-needed", "-lgcc_s")
+	args := []string{"500", "3"}
+	want := plain(t, prog, args...)
+	names := []string{"o", "leaf", "on", "both", "loop", "turn", "last"}
+	var returned [7]uint64
+	for i, n := range strings.Fields(want)[1:] {
+		returned[i], _ = strconv.ParseUint(n, 10, 64)
+	}
+	defs := []string{"r:o probe_taken:o_*", "r:leaf t_leaf", "r:on t_on", "r:both t_both", "r:loop t_loop", "r:turn t_turn", "r:last last"}
+	for _, more := range [][]string{nil, {"r:beside probe_taken:t_*"}, {"p:beside probe_taken:t_*"}} {
+		sub := startSubject(t, prog, args...)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, append(defs, more...)...)
+		alone, together := map[string]int{}, 0
+		err := l.s.engine.Tracer.Do(func() error {
+			for _, tg := range l.s.engine.Targets {
+				alone, _ = aloneAtExits(tg)
+				together += countingTogether(tg)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if together < 3 { // the returns of leaf, both and last
+			t.Errorf("%v: %d returns count and look by one detour", more, together)
+		}
+		for name, n := range map[string]int{"o": 0, "leaf": 1, "on": 1, "both": 1, "loop": 1, "turn": 0, "last": 1} {
+			if jumps, why := optimizedOf(l, name); alone[name] != n || jumps == 0 {
+				t.Errorf("%v: %s: %d at the exits alone, %d jumps: %s", more, name, alone[name], jumps, why)
+			}
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("%v: probed, the program printed %q, otherwise %q", more, got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		for i, name := range names {
+			if st := l.stat(name); st.Hits != returned[i] || st.Missed != 0 {
+				t.Errorf("%v: %s: %+v, want %d hits", more, name, st, returned[i])
 			}
 		}
 	}

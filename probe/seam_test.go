@@ -285,6 +285,18 @@ func aloneAtExits(tg *engine.Target) (byEvent map[string]int, patched []string) 
 	return byEvent, patched
 }
 
+// countingTogether is how many detours both count hits by themselves and look for other calls that end there.
+func countingTogether(tg *engine.Target) (n int) {
+	for _, p := range tg.Patches.List {
+		for i := range p.Stages {
+			if st := &p.Stages[i]; st.OwnHits() > 0 && st.OwnHits() < len(st.Wants()) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // jumpsIn lists the jumps of a target that are in its text.
 func jumpsIn(tg *engine.Target) (out []*engine.Patch) {
 	for _, p := range tg.Patches.List {

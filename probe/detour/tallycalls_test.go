@@ -3,6 +3,8 @@ package detour
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"kprobe/fetch"
@@ -90,6 +92,12 @@ func (g *tallying) lay(id uint32, at string, body func(c *asm.Code, self asm.Lab
 			}
 			if at != "alone" {
 				_ = leaves(c)
+				return
+			}
+			own := []Probe{g.probe(id)}
+			if p := g.paramsOf(id); p.CountsReturns(own, own, g.k) {
+				d, err := BuildReturns(c.Here(), p, own, own, g.k, func(c *asm.Code) error { c.Ret(); return nil })
+				c.Raw(looks(d, err)...)
 				return
 			}
 			d, err := BuildExit(c.Here(), g.paramsOf(id), []Probe{g.probe(id)}, nil, leaves) // each of its returns is its own, too
@@ -319,8 +327,8 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 	}
 	regs.GPR[fetch.SP] = stackAt + stackSize - 4096
 	const back = codeAt + 0x1234
-	itself := map[string]bool{"arrive": true, "leave": true, "leave nothing": true} // where detours look by themselves
-	above := map[string]uint64{}                                                    // the slot, by name of a landing
+	itself := map[string]bool{"arrive": true, "leave": true, "leave nothing": true, "own alone": true, "own and one": true} // where detours look by themselves
+	above := map[string]uint64{}                                                                                            // the slot, by name of a landing
 	var name string
 	landing := func(l Landing, up uint64) func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 		l.Tally = s
@@ -331,6 +339,12 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 			}
 			return Build(base, &p, []Probe{{ID: 1, Program: must(t, "p f"), Landing: &l}}, tail)
 		}
+	}
+	// With the third probe's hit one is taken. While a row is taken out, one more than there are probes.
+	ownTook := map[string][]int{"own alone": {0, 1}, "own and one": {0, 1, 3, 1}, "own and two": {0, 1}}
+	third := []Probe{{ID: 40, Program: must(t, "r h"), CountOnly: true, Anywhere: true}}
+	together := func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+		return BuildReturns(base, &p, third, probes, k, tail)
 	}
 	for _, tt := range []struct {
 		name string
@@ -385,7 +399,19 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 		{"leave nothing", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildLeaves(base, &p, more, k, 0, tail)
 		}, 0, 0},
+		{"own alone", together, 0, 1},
+		{"enter for own", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"own and one", together, 0, 2},
+		{"jump for own", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildJump(base, &p, more, k, 0, true, tail)
+		}, 1, 0},
+		{"own and two", together, 0, 3},
 	} {
+		if !own && strings.HasPrefix(tt.name, "own ") {
+			continue
+		}
 		name = tt.name
 		binary.LittleEndian.PutUint64(m.at(regs.GPR[fetch.SP]), back) // frames of landings lie over it
 		d, err := m.place(tt.make)
@@ -393,7 +419,7 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 			t.Fatal(err)
 		}
 		hits := func() (n uint64) {
-			for _, x := range more {
+			for _, x := range slices.Concat(more, third) {
 				n += m.counter(x.ID, ring.CounterHits) + m.counter(x.ID, ring.CounterHits+ring.CounterSeq)
 			}
 			return n
@@ -404,6 +430,7 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 		regs.Flags = 0x202 | 0x8d5 | 0x100 // all arithmetic flags; step
 		m.setCase(0, d.Base, &regs, &fetch.Vector{})
 		inside, outside := 0, 0
+		var took []int
 		for _, st := range m.step(&Detour{Base: s.Base, Code: make([]byte, d.Base+uint64(len(d.Code))-s.Base)}) {
 			now := st.regs
 			in, err := s.Caller(&now, st.mem)
@@ -415,12 +442,19 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 			} else {
 				outside++
 			}
-			if _, _, err := d.Undo(&now, st.mem); err != nil {
+			n, in, err := d.Undo(&now, st.mem)
+			if err != nil {
 				t.Fatal(err)
+			}
+			if in {
+				took = append(took, n)
 			}
 			if now.GPR != regs.GPR || (now.Flags^regs.Flags)&0xcd5 != 0 {
 				t.Errorf("%s at +%#x: registers %x, flags %#x; want %x, %#x", tt.name, st.regs.IP-s.Base, now.GPR, now.Flags, regs.GPR, regs.Flags)
 			}
+		}
+		if want := ownTook[tt.name]; want != nil && !slices.Equal(slices.Compact(took), want) {
+			t.Errorf("%s: hits that were taken, from instruction to instruction: %v, want %v", tt.name, slices.Compact(took), want)
 		}
 		regs = was
 		if n := len(k.Used(m.at(k.Addr)[:k.Size()])); (inside == 0) != (own && itself[tt.name]) || inside+outside < 20 || inside != 0 && inside < 20 || n != tt.rows || hits()-before != tt.hits {

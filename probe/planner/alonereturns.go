@@ -71,8 +71,8 @@ func (o *planner) findAlone(ps []*Probe) {
 			continue
 		}
 		w := p.Where
-		x.taken = open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0
-		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr) && (!x.taken || o.mayTake(p))
+		x.taken = open && w.Module.File.Leads(w.Vaddr)&symbols.LeadTaken != 0 && mayTake(p, x)
+		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr)
 		o.setAlone(p, x)
 	}
 	if o.inCommon(ps) != nil {
@@ -86,11 +86,9 @@ func (o *planner) findAlone(ps []*Probe) {
 	}
 }
 
-// mayTake reports whether the entry of a probe's function can tell calls that arrive there by a jump from others. It
-// can't where the function's own jumps come to it.
-func (o *planner) mayTake(p *Probe) bool {
-	f, err := o.ground.Code.Leaving(*p.Where)
-	return err == nil && !f.Leaving().StartsOver && p.Where.Addr == f.Start && detour.CanBeCommon(p.Program)
+// mayTake reports whether the entry of a probe's function can tell calls that arrive there by a jump from others.
+func mayTake(p *Probe, x *ExitWay) bool {
+	return !x.StartsOver && p.Where.Offset == 0 && detour.CanBeCommon(p.Program)
 }
 
 // setAlone sets the exits of a probe according to x.Alone and x.taken.

@@ -41,6 +41,9 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}
 	l.found, l.entry = len(l.Exits), w.Place
+	if f, err := o.ground.Code.Leaving(w.Site); err == nil {
+		l.StartsOver = f.Leaving().StartsOver
+	}
 	l.own = len(l.Exits) > 0 && !others && !slices.ContainsFunc(l.Exits, func(e Request) bool {
 		return e.Passing != detour.NotPassing || !e.Within(w.Site)
 	})

@@ -58,6 +58,9 @@ type ExitWay struct {
 	// has only these and jumps to other functions (exits.Exits). Alone says that each of its own
 	// returns is a hit by itself, and the entry isn't patched (alonereturns.go).
 	own, plain, Alone bool
+	// StartsOver says that the function jumps to its own entry. So its entry can't tell whether calls that were noted
+	// elsewhere have come with this call, or were left by an exception before.
+	StartsOver bool
 	// taken says that it is Alone, although any code may jump to the function: its entry and its own returns look
 	// for calls that arrive.
 	taken bool

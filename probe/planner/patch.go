@@ -137,7 +137,7 @@ func (s *Stage) Takes() (at symbols.Addr, ok bool) {
 	case s.exits == nil:
 		return 0, false
 	case !s.leaves:
-		return s.exits.Probe.Where.Addr, true
+		return s.exits.Probe.Where.Addr, !s.exits.StartsOver
 	}
 	for _, w := range s.Wants() {
 		if w.Passing == detour.Arrives && w.Within(*w.P.Where) {
