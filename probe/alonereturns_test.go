@@ -110,12 +110,12 @@ func TestTaken(t *testing.T) {
 	prog := fixture.Build(t, "probe_taken.c", "-O2", "-pthread", "-fcf-protection=none", "-Wl,--no-as-needed", "-lgcc_s")
 	args := []string{"500", "3"}
 	want := plain(t, prog, args...)
-	names := []string{"o", "leaf", "on", "both", "loop", "turn", "last"}
-	var returned [7]uint64
+	names := []string{"o", "leaf", "on", "both", "loop", "turn", "pass", "hop", "nil", "last"}
+	var returned [10]uint64
 	for i, n := range strings.Fields(want)[1:] {
 		returned[i], _ = strconv.ParseUint(n, 10, 64)
 	}
-	defs := []string{"r:o probe_taken:o_*", "r:leaf t_leaf", "r:on t_on", "r:both t_both", "r:loop t_loop", "r:turn t_turn", "r:last last"}
+	defs := []string{"r:o probe_taken:o_*", "r:leaf t_leaf", "r:on t_on", "r:both t_both", "r:loop t_loop", "r:turn t_turn", "r:pass t_pass", "r:hop t_hop", "r:nil t_nil", "r:last last"}
 	for _, more := range [][]string{nil, {"r:beside probe_taken:t_*"}, {"p:beside probe_taken:t_*"}} {
 		sub := startSubject(t, prog, args...)
 		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, append(defs, more...)...)
@@ -133,7 +133,7 @@ func TestTaken(t *testing.T) {
 		if together < 3 { // the returns of leaf, both and last
 			t.Errorf("%v: %d returns count and look by one detour", more, together)
 		}
-		for name, n := range map[string]int{"o": 0, "leaf": 1, "on": 1, "both": 1, "loop": 1, "turn": 0, "last": 1} {
+		for name, n := range map[string]int{"o": 0, "leaf": 1, "on": 1, "both": 1, "loop": 1, "turn": 0, "pass": 1, "hop": 1, "nil": 1, "last": 1} {
 			if jumps, why := optimizedOf(l, name); alone[name] != n || jumps == 0 {
 				t.Errorf("%v: %s: %d at the exits alone, %d jumps: %s", more, name, alone[name], jumps, why)
 			}

@@ -9,7 +9,7 @@
 
 #define CALLED __attribute__((noinline, noclone))
 enum { LEAVES = 1 << 30 };
-enum { O, LEAF, ON, BOTH, LOOP, TURN, LAST, KINDS };
+enum { O, LEAF, ON, BOTH, LOOP, TURN, PASS, HOP, NIL, LAST, KINDS };
 static volatile unsigned salt = 3;
 static __thread jmp_buf out;
 static _Atomic unsigned long returned[KINDS];
@@ -48,8 +48,14 @@ asm(".text\n"
     ".p2align 4\n.type t_turn,@function\n"
     "t_turn: .cfi_startproc\n	shr $1, %edi\n	jnz t_turn\n	mov taken(%rip), %rax\n	jmp *%rax\n.cfi_endproc\n.size t_turn, .-t_turn\n");
 
+// They have one instruction: a jump to last, a jump to the one before, and a return.
+unsigned t_pass(unsigned x), t_hop(unsigned x), t_nil(unsigned x);
+asm(".p2align 4\n.type t_pass,@function\nt_pass: .cfi_startproc\n	jmp last\n.cfi_endproc\n.size t_pass, .-t_pass\n"
+    ".p2align 4\n.type t_hop,@function\nt_hop: .cfi_startproc\n	jmp t_pass\n.cfi_endproc\n.size t_hop, .-t_hop\n"
+    ".p2align 4\n.type t_nil,@function\nt_nil: .cfi_startproc\n	ret\n.cfi_endproc\n.size t_nil, .-t_nil\n.p2align 4\n");
+
 enum { TARGETS = LAST - LEAF };
-unsigned (*volatile taken[])(unsigned) = { t_leaf, t_on, t_both, t_loop, t_turn };
+unsigned (*volatile taken[])(unsigned) = { t_leaf, t_on, t_both, t_loop, t_turn, t_pass, t_hop, t_nil };
 
 #define ONE(n) CALLED unsigned o_##n(unsigned x) { salt = 3; return taken[(x + n) % TARGETS](x); }
 #define TEN(t) ONE(t##0) ONE(t##1) ONE(t##2) ONE(t##3) ONE(t##4) ONE(t##5) ONE(t##6) ONE(t##7) ONE(t##8) ONE(t##9)
@@ -70,7 +76,9 @@ static void count(unsigned target, unsigned x)
 		returned[ON]++;
 	if (target == 4)
 		returned[LEAF]++;
-	if (target == 1 || target == 2 && x % 2 == 0)
+	if (target == 6)
+		returned[PASS]++;
+	if (target == 1 || target == 2 && x % 2 == 0 || target == 5 || target == 6)
 		returned[LAST]++;
 }
 
@@ -90,10 +98,12 @@ static void *work(void *rounds)
 		}
 		if (n % 5 != 0)
 			continue;
-		// Left in the leaf, behind one jump more, and behind two more; then called without a jump to it.
-		for (unsigned i = 0; i < 3; i++) {
+		// Left in the target or behind more jumps; then called without a jump to it.
+		for (unsigned i = 0; i < TARGETS; i++) {
+			if (i == 3 || i == 4 || i == 7)
+				continue; // they forget their argument
 			if (setjmp(out) == 0)
-				site(all[1 + i], LEAVES); // o_11, o_12, o_13
+				site(all[6 + i], LEAVES); // from o_16 on
 			sum += site(taken[i], 4);
 			count(i, 4);
 			sum += site(last, 5);

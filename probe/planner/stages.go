@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -296,6 +297,7 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 	} else if len(leaves) > 0 {
 		out = append([][]Request{leaves}, out...)
 	}
+	slices.SortStableFunc(out, func(a, b []Request) int { return cmp.Compare(leavingRank(a), leavingRank(b)) })
 	switch {
 	case len(entries) > 0 && len(out) > 0 && out[0][0].Kind == Return && o.course(out[0][0].P).ByExits != nil:
 		out[0] = append(entries, out[0]...)
@@ -303,6 +305,18 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 		out = append([][]Request{entries}, out...)
 	}
 	return append(landings, out...), others
+}
+
+// leavingRank orders the parts at one address. In a function of one instruction calls are noted and arrive before that
+// instruction leaves it.
+func leavingRank(part []Request) int {
+	switch w := part[0]; {
+	case w.Kind == Return:
+		return 0
+	case w.Kind == Exit && w.Passing == detour.Arrives:
+		return 1
+	}
+	return 2
 }
 
 // joins is the index of the part with exits of a common table that may be one stage with exits that are hits by
