@@ -280,8 +280,8 @@ func (b *builder) arrive(own bool) {
 // passOrLeft is for a jump that notes its function's call. If calls may have come to this
 // function (Calls.Joined), their rows with the slot DI are marked as passing on. Those that have the
 // mark already have come through code that nobody probes. All other rows with the slot, and those
-// of the probe itself, whose number is R11, are of calls that were left without an exit, and are freed. CX is the row where the search begins, SI the head of
-// the calls. Changes AX, CX, DX.
+// of the probe itself, whose number is R11, are of calls that were left without an exit, and are
+// freed. CX is the row where the search begins, SI the head of the calls. Changes AX, CX, DX.
 func (b *builder) passOrLeft() {
 	b.eachRow(func(on asm.Label) {
 		left := b.NewLabel()

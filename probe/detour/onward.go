@@ -12,9 +12,9 @@ import (
 // Jumps to functions that only the program knows
 //
 // A function may end in a jump through a register or memory. If the target notes its calls in
-// the same common table, the call passes on like any other: the row is marked, and the target's
-// entry accepts that. The detour of the jump looks up such targets in Noting, a set in the
-// target's memory. Where such a call will end isn't known when returns are planned. So its row
+// the same common table, or looks there for calls that arrive, the call passes on like any other:
+// the row is marked, and the target's entry accepts that. The detour of the jump looks up such
+// targets in Noting, a set in the target's memory. Where such a call will end isn't known when returns are planned. So its row
 // says that any return which looks into the table may be its own (anywhere), and such calls are
 // only counted.
 //
@@ -30,8 +30,8 @@ const anywhere = 1 << 30
 // ownerID is the number of an owner.
 const ownerID = anywhere - 1
 
-// Noting is a set of entries of functions that note their calls in a table: a copy of the set
-// in the target's memory at Addr. The zero Noting is empty and has no place.
+// Noting is a set of entries of functions that note their calls in a table, or look there for calls that arrive: a copy
+// of the set in the target's memory at Addr. The zero Noting is empty and has no place.
 type Noting struct {
 	Addr  uint64
 	words []uint64 // 0: free, 1: was in use; a power of two of them

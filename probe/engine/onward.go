@@ -26,7 +26,7 @@ import (
 // written with the whole set.
 const fewEntries = 64
 
-// noteEntries adds the functions of patches that note their calls to the sets.
+// noteEntries adds the functions of patches that note their calls, or look for calls that arrive, to the sets.
 func (tg *Target) noteEntries(list []*Patch) {
 	fresh := map[*detour.Noting][]int{}
 	for _, p := range list {

@@ -92,8 +92,8 @@ func newExitWay(exits int) *ExitWay {
 // callTable is a table of calls, of one way or of all in common. Once it has its place it isn't changed.
 type callTable struct {
 	calls detour.Calls
-	// noting is the set of functions that note their calls there; it is nil unless a function of the table ends in a
-	// jump through a register or memory. landings are return addresses with landings; nil where noting is.
+	// noting is the set of functions that note their calls there, or look for calls that arrive; it is nil unless a
+	// function of the table ends in a jump through a register or memory. landings are return addresses with landings; nil where noting is.
 	noting, landings *detour.Noting
 }
 
@@ -105,8 +105,8 @@ func (l *ExitWay) Calls() detour.Calls {
 	return l.table.calls
 }
 
-// Noting is the set of functions that note their calls in the table; nil unless one of them ends in a jump through a
-// register or memory.
+// Noting is the set of functions that note their calls in the table, or look there for calls that arrive; nil unless one
+// of them ends in a jump through a register or memory.
 func (l *ExitWay) Noting() *detour.Noting {
 	if l.table == nil {
 		return nil
