@@ -14,9 +14,9 @@ import (
 // A function may end in a jump through a register or memory. If the target notes its calls in
 // the same common table, or looks there for calls that arrive, the call passes on like any other:
 // the row is marked, and the target's entry accepts that. The detour of the jump looks up such
-// targets in Noting, a set in the target's memory. Where such a call will end isn't known when returns are planned. So its row
-// says that any return which looks into the table may be its own (anywhere), and such calls are
-// only counted.
+// targets in Noting, a set in the target's memory. Where such a call will end isn't known when
+// returns are planned. So its row says that any return which looks into the table may be its own
+// (anywhere), and such calls are only counted.
 //
 // If the jump leads to anything else, and a noted call ends there, the call is seen again where
 // it returns to, if that address has a Landing (landing.go): the set Onward.Back says which

@@ -243,8 +243,8 @@ func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request
 }
 
 // commonInstead does the rest of the work of a stage that uses a common table, except for exits that are hits by
-// themselves. The table says which calls are left to end. The detour has taken the hit of the call with the number taken,
-// counted from 1, but has not freed its row.
+// themselves. The table says which calls are left to end. The detour has taken the hit of the call with
+// the number taken, counted from 1, but has not freed its row.
 func (s *Engine) commonInstead(tg *Target, th *thread, st stage, taken int) {
 	if w := st.Wants()[0]; w.Passing != detour.NotPassing {
 		if s.passInstead(tg, th, st, w, w.Passing); w.Notes { // for all of them

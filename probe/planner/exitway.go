@@ -93,7 +93,8 @@ func newExitWay(exits int) *ExitWay {
 type callTable struct {
 	calls detour.Calls
 	// noting is the set of functions that note their calls there, or look for calls that arrive; it is nil unless a
-	// function of the table ends in a jump through a register or memory. landings are return addresses with landings; nil where noting is.
+	// function of the table ends in a jump through a register or memory. landings are return addresses with landings;
+	// nil where noting is.
 	noting, landings *detour.Noting
 }
 
