@@ -3,7 +3,6 @@ package detour
 import (
 	"fmt"
 	"iter"
-	"math/bits"
 
 	"kprobe/fetch"
 	"kprobe/probe/asm"
@@ -394,8 +393,6 @@ func (k Calls) First(mem []byte, slot, ra uint64) (in Instance, ok bool) {
 	return Instance{}, false
 }
 
-// CommonRows returns how many rows a common table should have for a number of simultaneous
-// calls.
-func CommonRows(calls int) int {
-	return min(max(1<<bits.Len(uint(max(calls-1, 0))), 4096), MaxInstances)
-}
+// CommonRows is how many rows a common table should have. Rows of calls that longjmp has left stay in use until their
+// thread finds no other row near: 64 KB of a stack may have 4,096 of them. Rows that no call has ever had take no memory.
+const CommonRows = MaxInstances

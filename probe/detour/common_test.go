@@ -243,11 +243,6 @@ func TestCommonCalls(t *testing.T) {
 			t.Errorf("a table of %d calls is laid out", n)
 		}
 	}
-	for calls, want := range map[int]int{0: 4096, 4096: 4096, 4097: 8192, 40_000: MaxInstances, 1 << 20: MaxInstances} {
-		if got := CommonRows(calls); got != want {
-			t.Errorf("%d rows for %d calls, want %d", got, calls, want)
-		}
-	}
 	k, err := NewCommonCalls(0x1000, 40, 128)
 	if err != nil || 1<<k.Shift < callEntry+40+ownerBefore || k.check() != nil {
 		t.Fatalf("%+v, %v", k, err)

@@ -79,18 +79,17 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		}
 	}
 	if len(common) > 0 {
-		entry, count := 0, 0
+		entry := 0
 		for p := range common {
-			entry, count = max(entry, p.Program.EntrySize()), count+int(p.Most)
+			entry = max(entry, p.Program.EntrySize())
 		}
-		count = detour.CommonRows(count)
-		k, err := detour.NewCommonCalls(0, entry, count)
+		k, err := detour.NewCommonCalls(0, entry, detour.CommonRows)
 		if err != nil {
 			return err
 		}
 		off, table := room(k.Size()), new(callTable)
 		laid = append(laid, func(at uint64) (err error) {
-			k, err := detour.NewCommonCalls(at+off, entry, count)
+			k, err := detour.NewCommonCalls(at+off, entry, detour.CommonRows)
 			for p := range common {
 				x := o.course(p).ByExits
 				x.Anywhere = p.Anywhere
