@@ -1,8 +1,8 @@
 package probe
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +54,68 @@ func TestLandings(t *testing.T) {
 	}
 }
 
+// TestLandingsFew: so are the calls of single probes. Where they can't be, because code made at run time has
+// called, breakpoints follow them if there are few probes; of many they are missed.
+func TestLandingsFew(t *testing.T) {
+	prog := fixture.Build(t, "probe_landings.cc", "-O2", "-pthread")
+	const rounds, threads = 300, 2
+	args := []string{fmt.Sprint(rounds), fmt.Sprint(threads), "made"}
+	const all, left = rounds * threads, rounds / 3 * threads
+	parse := func(line string) (sum, stops int64) {
+		if _, err := fmt.Sscanf(line, "done %d %d", &sum, &stops); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return sum, stops
+	}
+	sum, _ := parse(plain(t, prog, args...))
+	single := []string{"r:pops hop_10", "r:twice twice", "r:leaves hop_11", "r:adds hop_12", "r:labs hop_13", "r:via hop_14", "r:carries carries"}
+	for _, c := range []struct {
+		defs         []string
+		hits, missed uint64
+		stops        int64
+	}{
+		{single, 0, 0, 100 * threads},
+		{append(single[:len(single):len(single)], "r:made hop_15"), all, 0, 100*threads + 40*all},
+		{append(single[:len(single):len(single)], "r:made hop_15", "r:others probe_landings:hop_[234]*"), 0, all, 100*threads + 40*all},
+	} {
+		sub := startSubject(t, prog, args...)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, c.defs...)
+		for _, d := range c.defs {
+			name := d[2:strings.Index(d, " ")]
+			if _, why := optimizedOf(l, name); why != "" {
+				t.Errorf("%s is no jump: %s", d, why)
+			}
+		}
+		want := map[string]uint64{"pops": all, "twice": all, "leaves": all - left, "adds": all, "labs": all, "via": all, "carries": all}
+		if len(c.defs) > len(single) { // they note calls in a table of their own
+			if _, err := l.s.Add(t.Context(), parseDefs(t, "r:later hop_13", "r:last carries")); err != nil {
+				t.Fatal(err)
+			}
+			want["later"], want["last"] = all, all
+		}
+		got, n := parse(sub.work())
+		l.finish(sub.pid())
+		sub.end()
+		if got != sum {
+			t.Errorf("probed, the program's sum is %d, otherwise %d", got, sum)
+		}
+		if n > c.stops {
+			t.Errorf("with %d definitions the threads have waited %d times", len(c.defs), n)
+		}
+		for name, want := range want {
+			if st := l.stat(name); st.Hits != want || st.Missed != 0 {
+				t.Errorf("with %d definitions, %s: %+v, want %d hits", len(c.defs), name, st, want)
+			}
+		}
+		if len(c.defs) == len(single) {
+			continue
+		}
+		if st := l.stat("made"); st.Hits != c.hits || st.Missed != c.missed {
+			t.Errorf("with %d definitions, called by code made at run time: %+v, want %d hits, %d missed", len(c.defs), st, c.hits, c.missed)
+		}
+	}
+}
+
 // TestLandingsChange: probes whose calls are seen where they return to come and go while the
 // program makes such calls, and so do probes beside the landings; the program doesn't notice,
 // and landings go with the last probe that needs them.
@@ -77,6 +139,10 @@ func TestLandingsChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		few, err := l.s.Add(t.Context(), parseDefs(t, "r:few hop_13", "r:single twice"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		beside, err := l.s.Add(t.Context(), parseDefs(t, "p:call Builtins_pushes+8", "p:back Builtins_pushes+13", "p:behind plainly+6"))
 		if err != nil {
 			t.Fatal(err)
@@ -89,15 +155,14 @@ func TestLandingsChange(t *testing.T) {
 			done = true
 		case <-time.After(time.Duration(1+rounds%10) * time.Millisecond):
 		}
-		first, second := link, beside
-		if rounds%2 == 1 {
-			first, second = beside, link
-		}
-		for _, st := range link.Stats() {
+		links := [][]*Link{{link, beside, few}, {beside, few, link}, {few, link, beside}}[rounds%3]
+		for _, st := range append(link.Stats(), few.Stats()...) {
 			hits += st.Hits
 		}
-		if err := errors.Join(first.Close(t.Context()), second.Close(t.Context())); err != nil {
-			t.Fatal(err)
+		for _, x := range links {
+			if err := x.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if n := landingsOf(l); n != 0 {
 			t.Fatalf("%d landings are left", n)

@@ -1,6 +1,6 @@
 // Functions that end in a jump through a pointer: to code made at run time, which takes
 // arguments off the stack or leaves the call, and to functions of the C library. Usage:
-// probe_landings ROUNDS THREADS. As probe_calls it prints "ready", waits for a line, works,
+// probe_landings ROUNDS THREADS [made]. With made, code made at run time calls such a function, too. As probe_calls it prints "ready", waits for a line, works,
 // prints "done SUM STOPS", where STOPS is how often its threads have waited, and ends after
 // another line.
 #include <cstdio>
@@ -71,8 +71,9 @@ plainly:
 	.size plainly, .-plainly
 )");
 
-static unsigned char *made; // adds, pops, leaves
+static unsigned char *made; // adds, pops, leaves, calls
 static long rounds;
+static bool calling;
 
 static void *works(void *arg) {
     long *sums = (long *)arg;
@@ -83,6 +84,7 @@ static void *works(void *arg) {
         sums[0] += plainly(i, adds, hop_12);
         sums[0] += plainly(-i, labs, hop_13);
         sums[0] += plainly(i, via, hop_14);
+        if (calling) sums[0] += ((long (*)(long, op, long (*)(long, op)))(made + 48))(i, adds, hop_15);
     }
     struct rusage use;
     getrusage(RUSAGE_THREAD, &use);
@@ -96,7 +98,9 @@ int main(int argc, char **argv) {
     memcpy(made, "\x48\x8d\x47\x01\xc3", 5);              // lea 1(%rdi), %rax; ret
     memcpy(made + 16, "\x48\x8d\x47\x02\xc2\x10\x00", 7); // lea 2(%rdi), %rax; ret $16
     memcpy(made + 32, "\x48\x83\xc4\x08\x41\xff\xe0", 7); // add $8, %rsp; jmp *%r8
+    memcpy(made + 48, "\x48\x83\xec\x08\xff\xd2\x48\x83\xc4\x08\xc3", 11); // sub $8, %rsp; call *%rdx; add $8, %rsp; ret
     mprotect(made, 4096, PROT_READ | PROT_EXEC);
+    calling = argc > 3;
     puts("ready");
     fflush(stdout);
     if (argc < 3 || !fgets(line, sizeof line, stdin)) return 3;

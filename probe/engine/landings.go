@@ -30,7 +30,8 @@ import (
 //	gone    with the last probe whose calls the table holds: out of the set first
 //
 // Where none can be laid the call is missed. In particular nothing is written into the stack of
-// code that is made at run time: its runtime looks return addresses up.
+// code that is made at run time: its runtime looks return addresses up. Only if few probes are
+// counted, breakpoints follow such a call, as they follow one of a probe that is no jump.
 
 // landing is a return address where counted calls are seen again.
 type landing struct {

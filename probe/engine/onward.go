@@ -103,8 +103,10 @@ func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 					landed = append(landed, row.Number)
 					continue
 				}
-				s.miss(p)
-				wanted = false
+				if !p.ByExits.Followed() {
+					s.miss(p)
+					wanted = false
+				}
 			}
 		}
 		if mem := tg.callsOf(k, slot); mem != nil {

@@ -75,11 +75,9 @@ func (o *planner) findAlone(ps []*Probe) {
 		x.Alone = !o.ground.Around.EnteredInside(w.Module, w.Vaddr)
 		o.setAlone(p, x)
 	}
-	if o.inCommon(ps) != nil {
-		return
-	}
-	for _, p := range ps { // without a common table no jump can note a call
-		if x := fresh(p); x != nil && x.Alone && (!x.own || x.taken) {
+	common, _ := o.inCommon(ps)
+	for _, p := range ps { // outside the common table no jump can note a call
+		if x := fresh(p); x != nil && x.Alone && (!x.own || x.taken) && !common[p] {
 			x.Alone = false
 			o.setAlone(p, x)
 		}

@@ -96,6 +96,7 @@ type callTable struct {
 	// function of the table ends in a jump through a register or memory. landings are return addresses with landings;
 	// nil where noting is.
 	noting, landings *detour.Noting
+	few              bool // see Followed
 }
 
 // Calls is the table in which calls are noted. It is zero for a way that has none.
@@ -122,6 +123,10 @@ func (l *ExitWay) Landings() *detour.Noting {
 	}
 	return l.table.landings
 }
+
+// Followed says that breakpoints follow a call that jumps to unknown code and can't be seen where it returns to, as
+// they do if a probe is no jump. If many probes note their calls in the table, such a call is missed.
+func (l *ExitWay) Followed() bool { return l.table != nil && l.table.few }
 
 // leavable is the reason why a function whose calls can't return by return trampolines can't be probed at
 // its exits either; "" if it may be.

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"kprobe/probe/detour"
@@ -30,7 +31,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		return off
 	}
 	var laid []func(at uint64) error
-	common := o.inCommon(ps)
+	common, few := o.inCommon(ps)
 	most := o.mostInstances(ps, common)
 	instances := func(p *Probe) int {
 		if p.Limited {
@@ -87,7 +88,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		if err != nil {
 			return err
 		}
-		off, table := room(k.Size()), new(callTable)
+		off, table := room(k.Size()), &callTable{few: few}
 		laid = append(laid, func(at uint64) (err error) {
 			k, err := detour.NewCommonCalls(at+off, entry, detour.CommonRows)
 			for p := range common {
@@ -213,11 +214,12 @@ func (o *planner) gap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, 
 // one common table.
 const commonFrom = 32
 
-// inCommon selects the return probes of a batch that note their calls in the common table; none if there
-// are few. A probe may fill all of the table, so probes whose number of calls was given are not in
-// it.
-func (o *planner) inCommon(ps []*Probe) map[*Probe]bool {
-	common, alone := map[*Probe]bool{}, 0
+// inCommon selects the return probes of a batch that note their calls in the common table. If there are few,
+// only those are in it that need it: counted ones whose function may end in a jump through a register or memory. A
+// probe may fill all of the table, so probes whose number of calls was given are not in it.
+func (o *planner) inCommon(ps []*Probe) (common map[*Probe]bool, few bool) {
+	common = map[*Probe]bool{}
+	alone := 0
 	for _, p := range ps {
 		c := o.course(p)
 		switch {
@@ -228,8 +230,8 @@ func (o *planner) inCommon(ps []*Probe) map[*Probe]bool {
 			common[p] = true
 		}
 	}
-	if len(common)+alone < commonFrom {
-		return nil
+	if few = len(common)+alone < commonFrom; few {
+		maps.DeleteFunc(common, func(p *Probe, _ bool) bool { return !p.Anywhere || o.course(p).ByExits.Open == "" })
 	}
-	return common
+	return common, few
 }

@@ -41,10 +41,10 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	o.tally, o.params.Tally = nil, nil
 	lo, hi, n := tallied(groups)
 	o.params.OwnCounts = n < tallyAll
-	if n < tallyFrom || o.ground.ShadowStack {
+	calls, lands := o.tableOf(groups)
+	if n < tallyFrom && !lands || o.ground.ShadowStack {
 		return nil
 	}
-	calls := o.tableOf(groups)
 	for _, t := range o.ground.Tallies {
 		if t.Fits(&o.params) && t.Serves(calls) && near(t.Base, lo, hi) {
 			o.tally, o.params.Tally = &Tally{Code: t}, t
@@ -115,10 +115,10 @@ func (o *planner) probed(at uint64) bool {
 const leavesWay = insn.RelBranch | insn.Call | insn.Ret | insn.Jmp | insn.IndirectJmp | insn.IndirectCall | insn.Syscall | insn.Trap |
 	insn.Priv | insn.Halt | insn.FarBranch | insn.XBegin | insn.Undefined | insn.Stops | insn.X87
 
-// tableOf is the common table in which most return probes of a plan note their calls; nil if there is none.
-func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
-	in, tables := map[uint64]int{}, map[uint64]*detour.Calls{}
-	var most *detour.Calls
+// tableOf is the common table in which most return probes of a plan note their calls; nil if there is none. lands
+// says that some of its calls may be seen where they return to.
+func (o *planner) tableOf(groups map[*assess.Function][]Request) (most *detour.Calls, lands bool) {
+	in, tables, landing := map[uint64]int{}, map[uint64]*detour.Calls{}, map[uint64]bool{}
 	for _, ws := range groups {
 		for _, w := range ws {
 			if w.Kind != Return {
@@ -126,16 +126,16 @@ func (o *planner) tableOf(groups map[*assess.Function][]Request) *detour.Calls {
 			}
 			if x := o.course(w.P).ByExits; x != nil && x.Calls().Common {
 				in[x.Calls().Addr]++
-				tables[x.Calls().Addr] = &x.table.calls
+				tables[x.Calls().Addr], landing[x.Calls().Addr] = &x.table.calls, x.Landings() != nil
 			}
 		}
 	}
 	for at, n := range in {
 		if most == nil || n > in[most.Addr] || n == in[most.Addr] && at < most.Addr {
-			most = tables[at]
+			most, lands = tables[at], landing[at]
 		}
 	}
-	return most
+	return most, lands
 }
 
 // tallied finds the module with the most places that are only counted. n is their number; they lie between lo
