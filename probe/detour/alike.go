@@ -83,7 +83,7 @@ func (u *undoing) looks() uint64 {
 	for i := range u.marks {
 		m := &u.marks[i]
 		mix(uint64(uint32(m.off))<<32 | uint64(uint32(m.depth)))
-		mix(uint64(m.flags)<<40 | uint64(m.keep)<<32 | uint64(uint32(m.taken)))
+		mix(uint64(m.writing)<<48 | uint64(m.flags)<<40 | uint64(m.keep)<<32 | uint64(uint32(m.taken)))
 		mix(uint64(len(m.saved)))
 	}
 	for _, s := range u.steps {

@@ -205,10 +205,10 @@ func (b *builder) finish(others ...*builder) (*Detour, error) {
 
 // later arranges that emit is called when code out of the way is emitted.
 func (b *builder) later(emit func()) {
-	at := b.frame.body.taken
+	at, writing := b.frame.body.taken, b.frame.body.writing
 	b.cold = append(b.cold, func() {
 		f := &b.frame
-		f.body.taken = at
+		f.body.taken, f.body.writing = at, writing
 		was := f.cur
 		f.cur = f.body
 		f.inside()

@@ -199,6 +199,7 @@ func (b *builder) endsAtStamp(halves bool) {
 	texts, units := b.layout.texts, ring.Units(b.prog.Fixed+b.tailSize())
 	b.later(func() {
 		b.Bind(late)
+		b.frame.writing(NotWriting)
 		state := asm.At(asm.CX, ring.StateOff)
 		if texts { // atomic: the reader may be reading it
 			b.Load(asm.W32, asm.AX, state)

@@ -185,6 +185,15 @@ func (f *frame) took() {
 	f.mark()
 }
 
+// writing marks how far the record has got.
+func (f *frame) writing(w Writing) {
+	if f.body.writing == w && f.cur.writing == w {
+		return
+	}
+	f.body.writing, f.cur.writing = w, w
+	f.mark()
+}
+
 // keep marks that from here on the program's value of a register is in the temporary at off. back marks that
 // the register has its value again.
 func (f *frame) keep(r asm.Reg, off int) (back func()) {

@@ -89,6 +89,61 @@ func (r *Return) leaveStub(regs *fetch.Regs, mem symbols.Memory, site uint64, n 
 	return true, nil
 }
 
+// Enters returns the return trampoline that a thread is about to call the function from, which is stopped at an address
+// of the entry's code and has these registers there. sp is its stack pointer at the site. The trampoline is 0 if the
+// call isn't followed. ok is false where that can't be told.
+func (r *Return) Enters(at uint64, regs *fetch.Regs, sp uint64, mem symbols.Memory) (trampoline uint64, ok bool) {
+	n := 0
+	switch r.Writing(at) {
+	case Entered:
+		off := regs.GPR[asm.CX] - r.pool.Addr - uint64(r.pool.first())
+		n = int(off>>r.pool.Shift) + 1
+		slot, err := word(mem, regs.GPR[asm.CX]+instSlot)
+		if off&(1<<r.pool.Shift-1) != 0 || err != nil || slot != sp {
+			return 0, false
+		}
+	case Leading:
+		to, err := word(mem, sp-(-leadsOn))
+		if err != nil {
+			return 0, false
+		}
+		if to == r.Copy() {
+			return 0, true
+		}
+		if n = r.Instance(to); n == 0 || to != r.Trampoline(n)-trampolineOff {
+			return 0, false
+		}
+	}
+	if n < 1 || n > r.count {
+		return 0, false
+	}
+	return r.Trampoline(n), true
+}
+
+// Returned returns the return trampoline that a thread has returned to, which is stopped at an address of its code. slot
+// is where it was. ok is false where that can't be told.
+func (r *Return) Returned(at, slot uint64, mem symbols.Memory) (trampoline uint64, ok bool) {
+	n := r.Instance(at)
+	if n == 0 {
+		w, err := word(mem, slot-8)
+		if err != nil {
+			return 0, false
+		}
+		n = int(uint32(w))
+	}
+	if n < 1 || n > r.count {
+		return 0, false
+	}
+	owned, err := word(mem, r.pool.Addr+uint64(r.pool.offset(n))+instSlot)
+	return r.Trampoline(n), err == nil && owned == slot
+}
+
+// ReturnsFrom reports whether an address is in the code of a return trampoline.
+func (r *Return) ReturnsFrom(at uint64) bool {
+	n := r.Instance(at)
+	return n != 0 && at >= r.Trampoline(n) || r.Returning(at)
+}
+
 // TrampolineSize is how many bytes of a return trampoline InstanceOf looks at.
 const TrampolineSize = stubSize - trampolineOff
 

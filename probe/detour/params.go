@@ -259,6 +259,8 @@ type mark struct {
 	skips bool
 	// trampoline says that it is the frame of a return probe's return trampolines.
 	trampoline bool
+	// writing says how far the record has got that is being written.
+	writing Writing
 }
 
 type slot struct {

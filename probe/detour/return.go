@@ -34,6 +34,9 @@ const (
 	// and the instance's number.
 	trampolineSkip = 16
 
+	// leadsOn is where the address is, from the program's stack pointer, at which an entry continues.
+	leadsOn = -16
+
 	stripeShift = 6 // log2 stripeSize
 )
 
@@ -173,7 +176,7 @@ func (r *returning) entry(probe Probe) {
 	plain, leave, link := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	// At the start of a function the program has nothing below SP, and signal handlers don't
 	// overwrite the red zone.
-	const on = -16
+	const on = leadsOn
 	b.frame.save(b.Code)
 	b.unlessLeft(probe.ID, plain)
 	b.Lea(asm.DI, b.frame.above(0))
@@ -181,6 +184,7 @@ func (r *returning) entry(probe Probe) {
 	b.lead(asm.At(asm.R11, poolTake), link, &probe)
 	b.Jcc(asm.E, plain)
 	b.frame.took()
+	b.frame.writing(Entered)
 	// CX is the instance; from here on DI becomes the offset of the stub.
 	r.capture()
 	if s := int(r.pool.Shift) - 5; s > 0 { // stubSize is 1 << 5
@@ -189,12 +193,15 @@ func (r *returning) entry(probe Probe) {
 	b.Lea(asm.AX, asm.Rel(r.stubs))
 	b.Lea(asm.AX, asm.Indexed(asm.AX, asm.DI, 1, -stubSize))
 	b.Bind(leave)
+	b.frame.writing(NotWriting)
 	b.Store(asm.W64, b.frame.above(on), asm.AX)
+	b.frame.writing(Leading)
 	b.frame.restore()
 	b.Raw(0x3e) // notrack
 	b.JmpMem(asm.At(asm.SP, on))
 	b.later(func() {
 		b.Bind(plain)
+		b.frame.writing(NotWriting)
 		b.Lea(asm.AX, asm.Rel(r.body))
 		b.Jmp(leave)
 	})

@@ -152,6 +152,7 @@ func counterOff(id uint32, counter int) int {
 func (b *builder) reserve(done asm.Label) {
 	id := b.probe.ID
 	lost := b.NewLabel()
+	b.frame.writing(Reserving)
 	fixed := ring.Units(b.prog.Fixed + b.tailSize())
 	if b.layout.texts {
 		// R8 = bytes, R9 = state word
@@ -179,6 +180,7 @@ func (b *builder) reserve(done asm.Label) {
 		retry := b.claim(behind, lost)
 		b.later(func() {
 			b.Bind(lost)
+			b.frame.writing(NotWriting)
 			// If the head has moved meanwhile, the head and tail that were compared are of
 			// different times, and the ring may not be full.
 			b.OpLoad(asm.Cmp, asm.W64, asm.AX, asm.At(asm.SI, ring.HeadOff))
@@ -193,6 +195,7 @@ func (b *builder) reserve(done asm.Label) {
 		})
 		b.frame.took()
 		state()
+		b.frame.writing(Open)
 		b.stampRecord()
 		b.tid()
 	}
@@ -330,6 +333,8 @@ func (b *builder) commit() {
 	}
 	b.stamp(times...)
 	b.endsAtStamp(len(times) > 1)
+	b.frame.writing(Committing)
+	defer b.frame.writing(NotWriting)
 	if b.layout.texts {
 		// The state word's highest bit commits the record. No other thread writes the word.
 		b.OpMemImm(asm.Or, asm.W8, asm.At(asm.CX, ring.StateOff+3), -1<<7)

@@ -63,6 +63,8 @@ const (
 	rseqCPU    = 4
 	rseqCS     = 8
 	rseqCSSize = 32
+	// RseqDescription is the offset of the address of the sequence that a thread is in.
+	RseqDescription = rseqCS
 )
 
 // blockSelf is an offset in glibc's control block; the block has its own address at 0 and there
@@ -297,6 +299,7 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	b.behindStamp()
 	b.frame.took()
 	state()
+	b.frame.writing(Open)
 	b.stampRecord()
 	b.Load(asm.W32, asm.AX, asm.At(asm.AX, b.p.TID.Off)) // in the control block that was verified
 	b.Test(asm.W32, asm.AX, asm.AX)
@@ -305,6 +308,7 @@ func (b *builder) reserveInSequence(id uint32, n room, flagged uint32, state, lo
 	temps, overwrite := b.layout.evict, b.p.Overwrite
 	b.later(func() {
 		b.Bind(full)
+		b.frame.writing(NotWriting)
 		b.endSequence()
 		if overwrite {
 			retry, none := b.NewLabel(), b.NewLabel()

@@ -66,6 +66,53 @@ func (d *Detour) Undo(r *fetch.Regs, mem symbols.Memory) (taken int, ok bool, er
 	return int(m.taken), ok, err
 }
 
+// Writing says how far a thread has got that is writing a record, or notes a call in an instance.
+type Writing uint8
+
+const (
+	// NotWriting: there is none, or what is done to it has no name here.
+	NotWriting Writing = iota
+	// Reserving: the next change of the ring's head, which is based on SI, reserves its room. Then CX is its
+	// address.
+	Reserving
+	// Open: it has its state word. While CX is its address, what is based on CX is in it.
+	Open
+	// Committing: as Open. The instruction commits it.
+	Committing
+	// Entered: CX is the instance of the call, whose entry it is.
+	Entered
+	// Leading: the word that is 16 bytes below the program's stack pointer says where the thread continues: at the
+	// stub of the call's instance, or at the displaced instructions.
+	Leading
+)
+
+// Writing returns how far the record has got of a thread that is stopped in the detour's frame.
+func (d *Detour) Writing(ip uint64) Writing {
+	if m := d.mark(ip); m != nil {
+		return m.writing
+	}
+	return NotWriting
+}
+
+// Returning reports whether an address is in the frame of return trampolines.
+func (d *Detour) Returning(ip uint64) bool {
+	m := d.mark(ip)
+	return m != nil && m.trampoline
+}
+
+// Returns is the address where the frame of return trampolines begins; 0 if there is none.
+func (d *Detour) Returns() uint64 {
+	if d.undoing == nil {
+		return 0
+	}
+	for i := range d.marks {
+		if m := &d.marks[i]; m.trampoline && m.flags != flagsGone {
+			return d.Base + uint64(m.off)
+		}
+	}
+	return 0
+}
+
 // mark is the mark that holds at an address; nil outside the frame.
 func (d *Detour) mark(ip uint64) *mark {
 	if d.undoing == nil || ip < d.Base || ip >= d.Base+uint64(d.size) {
@@ -82,7 +129,7 @@ func (d *Detour) mark(ip uint64) *mark {
 // same compares two marks, except saved.
 func (m *mark) same(o *mark) bool {
 	return m.off == o.off && m.depth == o.depth && m.word == o.word && m.flags == o.flags &&
-		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline && m.skips == o.skips
+		m.keep == o.keep && m.axKept == o.axKept && m.taken == o.taken && m.trampoline == o.trampoline && m.skips == o.skips && m.writing == o.writing
 }
 
 func word(mem symbols.Memory, at uint64) (uint64, error) {

@@ -65,6 +65,9 @@ type addressSpace struct {
 	Registers    registers
 	NoRoomHits   int // hits that the tracer took because a goroutine's stack had no room for a detour
 	rollbacks    int // faults of detours that were rolled back
+	effects      map[*planner.Stage]*effects
+	// Steps is the number of instructions for which threads have been stepped.
+	Steps int
 	// barred is the reason why hits may not be taken in restartable sequences; "" if they may.
 	barred   string
 	births   births

@@ -79,6 +79,7 @@ func (h Handler) stepping(t *tracee.Thread, v tracee.Verdict) tracee.Verdict {
 		return v
 	}
 	if v == tracee.Step {
+		tg.Steps++
 		tg.thread(t).noteStep(tg.Area.File, true)
 	}
 	return v
@@ -254,8 +255,15 @@ func (h Handler) stepped(t *tracee.Thread) tracee.Verdict {
 	if err != nil {
 		return tracee.Resume
 	}
-	if pc := symbols.Addr(regs.Rip); tg.siteOfCopy(pc) != nil || !tg.Patches.StageAt(pc).None() || tg.InShared(pc) || tg.Area != nil && tg.Area.Fallbacks.Holds(pc) {
+	pc := symbols.Addr(regs.Rip)
+	switch {
+	case len(tg.thread(t).post) == 0 && tg.ranCopy(t, regs):
+	case tg.siteOfCopy(pc) != nil || tg.InShared(pc) || tg.Area != nil && tg.Area.Fallbacks.Holds(pc):
 		return tracee.Step
+	case !tg.Patches.StageAt(pc).None():
+		if len(tg.thread(t).post) > 0 || tg.leadOut(t, regs) == tracee.Step {
+			return tracee.Step
+		}
 	}
 	return h.engine.left(tg, t)
 }
@@ -296,6 +304,9 @@ func (h Handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		return tracee.Deliver
 	}
 	if !si.Synchronous() {
+		if len(tg.thread(t).post) == 0 && tg.ranCopy(t, regs) {
+			return tracee.Deliver
+		}
 		return tracee.Step
 	}
 	before, ok := st.rewind(regs, tg.Proc)
@@ -315,6 +326,20 @@ func (h Handler) signal(t *tracee.Thread, si *tracee.Siginfo) tracee.Verdict {
 		tg.thread(t).fault(st, before, true)
 	}
 	return tracee.Deliver
+}
+
+// ranCopy leads a thread that has run the copy of a site to where the copy's jump leads. It returns false for any
+// other thread.
+func (tg *Target) ranCopy(t *tracee.Thread, regs *unix.PtraceRegs) bool {
+	st := tg.siteOfCopy(symbols.Addr(regs.Rip))
+	if st == nil {
+		return false
+	}
+	if _, before := st.rewind(regs, tg.Proc); before {
+		return false
+	}
+	out, ok := st.leave(regs, tg.Proc)
+	return ok && tg.isText(symbols.Addr(out.Rip)) && tg.ledTo(t, out, tracee.Deliver) == tracee.Deliver
 }
 
 // ownCode reports whether an address is in kprobe's code.

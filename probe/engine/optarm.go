@@ -248,7 +248,7 @@ func (tg *Target) overlay(b []byte, a symbols.Addr) {
 // inDetour decides about a signal of a thread that is in a detour, at a guard, or in shared code.
 // done is false if the thread is in none of them. A fault of kprobe's code is resolved, and the
 // thread continues without the signal. A fault of a displaced instruction is delivered, at the
-// original instruction. Any other signal is held: the thread is stepped until it has left.
+// original instruction. Before any other signal the thread is led out; if that takes steps, the signal is held.
 func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdict, done bool) {
 	regs, err := t.Regs()
 	if err != nil {
@@ -272,22 +272,15 @@ func (tg *Target) inDetour(t *tracee.Thread, si *tracee.Siginfo) (v tracee.Verdi
 			return v, true
 		}
 	}
-	if p := tg.Patches.LongJump(pc); p != nil && !si.Synchronous() {
-		regs.Rip = p.Plan.Detour
-		if err := t.SetRegs(regs); err != nil {
-			return tracee.Deliver, true // gone
-		}
-		return tracee.Step, true
-	}
-	if tg.InShared(pc) && !si.Synchronous() {
-		return tracee.Step, true
-	}
 	st := tg.Patches.StageAt(pc)
+	if !si.Synchronous() {
+		if st.None() && !tg.InShared(pc) && tg.Patches.LongJump(pc) == nil {
+			return tracee.Deliver, false
+		}
+		return tg.leadOut(t, regs), true
+	}
 	if st.None() {
 		return tracee.Deliver, false
-	}
-	if !si.Synchronous() {
-		return tracee.Step, true
 	}
 	out, state, ok := st.InCopy(regs, tg.Proc)
 	if !ok || state == insn.After {

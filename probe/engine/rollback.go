@@ -115,19 +115,25 @@ func (tg *Target) detourRolledBack(at faulting) (v tracee.Verdict, done bool) {
 	}
 	tg.rollbacks++
 	if s, th := tg.Engine, tg.thread(t); s.fill(tg, th) == nil {
-		list := st.Wants()
-		common := st.Leaves() && st.Exits().Calls().Common && !list[len(list)-1].Alone
-		if common {
-			list = list[:st.OwnHits()]
-		}
-		for _, w := range list[min(taken, len(list)):] {
-			s.takeInstead(tg, th, st, w)
-		}
-		if common {
-			s.commonInstead(tg, th, st, taken)
-		}
+		s.takeAll(tg, th, st, taken)
 	}
 	return sendTo(tg, t, &out, st.CopyAt()), true
+}
+
+// takeAll takes the hits of a stage in place of its detour, except those that the detour has taken. The session's
+// context is that of the site.
+func (s *Engine) takeAll(tg *Target, th *thread, st stage, taken int) {
+	list := st.Wants()
+	common := st.Leaves() && st.Exits().Calls().Common && !list[len(list)-1].Alone
+	if common {
+		list = list[:st.OwnHits()]
+	}
+	for _, w := range list[min(taken, len(list)):] {
+		s.takeInstead(tg, th, st, w)
+	}
+	if common {
+		s.commonInstead(tg, th, st, taken)
+	}
 }
 
 // inStage reports whether an address is in a detour, or in code that detours share.
