@@ -22,7 +22,7 @@ func (s *Session) reply(ctx context.Context, r *ring.Request) []byte {
 		return errorClasses.Answer(err, nil)
 	}
 	if q.Op == mailbox.Open {
-		return s.openAnswer(q)
+		return s.openAnswer(q, int(r.PID))
 	}
 	defs, err := s.asked(ctx, q, r)
 	return errorClasses.Answer(err, defs)

@@ -39,21 +39,34 @@ func (l *Live) OpenCalls(ctx context.Context) ([]OpenCall, error) {
 	return out, nil
 }
 
-// openAnswer answers a request for calls, from a given number on.
-func (s *Session) openAnswer(q *mailbox.Request) []byte {
+// openList is what a process has been told last of the calls in another one. Its further requests go on in this list:
+// in a new one, calls that have begun or returned since would move the others.
+type openList struct {
+	asker, pid int
+	calls      []OpenCall
+}
+
+// openAnswer answers the request of a process for calls, from a given number on.
+func (s *Session) openAnswer(q *mailbox.Request, asker int) []byte {
 	var list []OpenCall
 	err := s.engine.Tracer.Do(func() error {
-		if tg := s.engine.Targets[q.PID]; tg != nil && !s.engine.Closed {
-			list = tg.OpenCalls()
+		if q.From == 0 || s.open.asker != asker || s.open.pid != q.PID {
+			s.open = openList{asker: asker, pid: q.PID}
+			if tg := s.engine.Targets[q.PID]; tg != nil && !s.engine.Closed {
+				s.open.calls = tg.OpenCalls()
+			}
+			slices.SortFunc(s.open.calls, func(a, b OpenCall) int {
+				return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(b.Slot, a.Slot), cmp.Compare(a.Entry, b.Entry))
+			})
+		}
+		if list = s.open.calls; q.From >= len(list) {
+			s.open = openList{}
 		}
 		return nil
 	})
 	if err != nil {
 		return errorClasses.Answer(err, nil)
 	}
-	slices.SortFunc(list, func(a, b OpenCall) int {
-		return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(b.Slot, a.Slot), cmp.Compare(a.Entry, b.Entry))
-	})
 	b, err := q.OpenAnswer(list)
 	if err != nil {
 		return errorClasses.Answer(err, nil)

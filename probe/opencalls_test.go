@@ -2,11 +2,13 @@ package probe
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
 
 	"kprobe/internal/fixture"
+	"kprobe/probe/mailbox"
 	"kprobe/probe/ring"
 )
 
@@ -60,4 +62,44 @@ func TestOpenCalls(t *testing.T) {
 			s.finish(sub.pid())
 		})
 	}
+}
+
+// TestOpenCallsPages: the pages of an answer are of one list, whatever begins and returns in between.
+func TestOpenCallsPages(t *testing.T) {
+	sub := startSubject(t, fixture.Build(t, "inside_hang.c", "-O1", "-g", "-pthread"))
+	s := attach(t, sub.pid(), Options{}, "r:calls/out holds", "r:more locks")
+	page := func(asker, from int) []OpenCall {
+		var a struct{ Open []OpenCall }
+		if err := json.Unmarshal(s.s.openAnswer(&mailbox.Request{Op: mailbox.Open, PID: sub.pid(), From: from}, asker), &a); err != nil {
+			t.Fatal(err)
+		}
+		return a.Open
+	}
+	sub.work()
+	for deadline := time.Now().Add(patient); len(page(1, 0)) < 5; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", page(1, 0))
+		}
+	}
+	list := page(1, 0)
+	err := s.s.engine.Tracer.Do(func() error {
+		s.s.open.calls = s.s.open.calls[:3] // as if two had begun since
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := page(1, 2); len(got) != 1 || got[0] != list[2] {
+		t.Errorf("the second page has %+v, want %+v", got, list[2])
+	}
+	if got := page(2, 2); len(got) != 3 {
+		t.Errorf("another process, which has asked for nothing yet, is told %+v", got)
+	}
+	if got := page(1, 3); len(got) != 2 {
+		t.Errorf("behind the other's request the third page has %+v", got)
+	}
+	if got := page(1, 5); len(got) != 0 {
+		t.Errorf("behind the end: %+v", got)
+	}
+	s.finish(sub.pid())
 }

@@ -33,6 +33,7 @@ type Session struct {
 	hasStatus bool
 	killed    []Death
 	released  bool // it was let go
+	open      openList
 }
 
 func newSession(o Options) (*Session, error) {
