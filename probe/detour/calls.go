@@ -55,6 +55,9 @@ type Calls struct {
 	// (BuildJump) it says that calls of other functions may come to the jump, and were
 	// handled when they arrived.
 	Joined bool
+	// StartsOver, with Joined on the entry's side of a common table, says that the function jumps to its own entry. So a
+	// call of the same probe that is noted with the slot is the same one.
+	StartsOver bool
 }
 
 const (

@@ -21,8 +21,10 @@ import (
 //
 // A call that enters a probed function at a slot either comes from such a jump, or the rows
 // with that slot are of abandoned calls. So the entry frees all rows with the slot that aren't
-// marked as passing on (Passing), and its own probe's. A function that notes its calls here
-// therefore needs no separate detour for arriving calls.
+// marked as passing on (Passing). A function that notes its calls here therefore needs no separate
+// detour for arriving calls. If a marked row is of its own probe, functions jump to one another in
+// a circle, maybe without end. Then a call that is only counted takes the place of the one before,
+// which is a hit (joinRow); any other is missed.
 //
 // A row belongs to the probe whose number, its owner, is at its end, or to several (owners.go).
 // Rows with a call's slot lie near the row of its hash, at most as far away as its reach says. A
@@ -41,6 +43,11 @@ const (
 	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
 	// lead into the shared code.
 	joinedOwner = 1 << 31
+	// startsOver is the bit that means Calls.StartsOver there. alreadyThere is set while a call is noted: a row with the
+	// slot has a call of the probe already. rowOwner are the bits that a row has of the number.
+	startsOver   = 1 << 29
+	alreadyThere = 1 << 28
+	rowOwner     = anywhere | ownerID
 )
 
 // NewCommonCalls lays out a table for the calls of several probes whose programs keep at most
@@ -136,7 +143,7 @@ func (b *builder) noteCommon(jump bool) {
 	b.behind()
 	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
 	b.owned()
-	b.OpImm(asm.And, asm.W32, asm.R11, joinedOwner-1)
+	b.OpImm(asm.And, asm.W32, asm.R11, rowOwner)
 	b.Store(asm.W32, b.ownerOfRow(), asm.R11)
 	b.StoreImm(asm.W32, b.moreOfRow(), 0)
 	b.ownTID()
@@ -160,6 +167,17 @@ func (b *builder) noteCommon(jump bool) {
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
 	b.owned()
 	others()
+	b.TestImm(asm.W32, asm.R11, alreadyThere)
+	if b.table == nil {
+		b.Jcc(asm.NE, missed)
+	} else {
+		back := b.NewLabel()
+		b.Jcc(asm.NE, back)
+		b.later(func() {
+			b.Bind(back)
+			b.cameBack()
+		})
+	}
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
 	b.MovImm(asm.DX, commonReach)
 	b.Bind(search)
@@ -232,115 +250,10 @@ func (b *builder) ifElsewhereOf(slot, row, temp asm.Reg, other asm.Label) {
 	b.Jcc(asm.NE, other)
 }
 
-// arrived takes the mark of a call that passes on from a row. A row without it is left as it is, and the code
-// continues at left. Changes temp.
-func (b *builder) arrived(row, temp asm.Reg, left asm.Label) {
-	tid := asm.At(row, callTID)
-	b.Load(asm.W32, temp, tid)
-	b.Test(asm.W32, temp, temp)
-	b.Jcc(asm.NS, left)
-	b.OpImm(asm.And, asm.W32, temp, passedOn-1)
-	b.Store(asm.W32, tid, temp)
-}
-
-// passRow marks the call in the row CX as passing on. Changes AX.
-func (b *builder) passRow() {
-	b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-	b.OpImm(asm.Or, asm.W32, asm.AX, -passedOn)
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
-}
-
 // freeRow frees the row CX.
 func (b *builder) freeRow() {
 	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0)
 	b.StoreImm(asm.W64, asm.At(asm.CX, callSlot), 0)
-}
-
-// arrive frees the rows with the slot DI whose calls were left without an exit: those that have
-// only a call of the probe itself, whose number is R11, and, unless it has joined others, those
-// that don't pass on. CX is the row where the search begins, SI the head of the calls. Changes
-// AX, CX, DX.
-func (b *builder) arrive(own bool) {
-	b.eachRow(func(on asm.Label) {
-		left := b.NewLabel()
-		if own {
-			b.disown(left)
-			b.Test(asm.W32, asm.R11, asm.R11)
-			b.Jcc(asm.S, on) // joined
-		}
-		b.ifElsewhere(left)
-		b.arrived(asm.CX, asm.AX, left)
-		b.Jmp(on)
-		b.Bind(left)
-		b.freeRow()
-	})
-}
-
-// passOrLeft is for a jump that notes its function's call. If calls may have come to this
-// function (Calls.Joined), their rows with the slot DI are marked as passing on. Those that have the
-// mark already have come through code that nobody probes. All other rows with the slot, and those
-// of the probe itself, whose number is R11, are of calls that were left without an exit, and are
-// freed. CX is the row where the search begins, SI the head of the calls. Changes AX, CX, DX.
-func (b *builder) passOrLeft() {
-	b.eachRow(func(on asm.Label) {
-		left := b.NewLabel()
-		b.disown(left)
-		b.ifElsewhere(left)
-		joined := b.NewLabel()
-		b.Test(asm.W32, asm.R11, asm.R11)
-		b.Jcc(asm.S, joined)
-		b.Load(asm.W32, asm.AX, asm.At(asm.CX, callTID))
-		b.Test(asm.W32, asm.AX, asm.AX)
-		b.Jcc(asm.NS, left)
-		b.Bind(joined)
-		b.passRow()
-		b.Jmp(on)
-		b.Bind(left)
-		b.freeRow()
-	})
-}
-
-// passOn marks all rows of the call DI as passing on. CX is the row where the search begins, SI
-// the head of the calls. Changes AX, CX, DX.
-func (b *builder) passOn() {
-	b.eachRow(func(on asm.Label) {
-		b.ifElsewhere(on)
-		b.passRow()
-	})
-}
-
-// passCommon is BuildPassing for a common table, for all of its calls at once: a thread that
-// jumps or arrives with a slot owns all rows with it that were not abandoned.
-func (b *builder) passCommon(k Calls, way Passing, cond asm.Cond, always bool, tail func(c *asm.Code) error) (*Detour, error) {
-	if t := b.p.tallyOf(k); t != nil {
-		piece := t.arrive
-		if way == PassesOn {
-			piece = t.pass
-		}
-		if way == Arrives && b.p.looksHere() && always {
-			if err := b.arriveHere(&k, t); err != nil {
-				return nil, err
-			}
-			return b.leave(b.Here(), tail)
-		}
-		on := b.beforeTally(cond, always)
-		b.callTally(0, piece)
-		b.Bind(on)
-		return b.leave(b.Here(), tail)
-	}
-	on, err := b.atJump(cond, always, asm.DI)
-	if err != nil {
-		return nil, err
-	}
-	(&calling{returning: returning{b: b}, k: k}).first()
-	if way == PassesOn {
-		b.passOn()
-	} else {
-		b.arrive(false)
-	}
-	b.frame.restore()
-	b.Bind(on)
-	return b.leave(b.Here(), tail)
 }
 
 // first is for code at the end of a call. It loads the call's slot into DI, the head of the calls into SI,

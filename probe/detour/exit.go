@@ -31,7 +31,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 		if err := b.tally(entries); err != nil {
 			return nil, err
 		}
-		b.noteByTally(&probe, k.Joined, t.enter)
+		b.noteByTally(&probe, k.noteBits(), t.enter)
 		return b.leave(b.Here(), tail)
 	}
 	// If the exits can't record the program, calls need not be noted.
@@ -101,6 +101,17 @@ func (b *builder) keepsDI(probe *Probe) bool {
 	return !b.p.Careful && probe.Program.Filter == nil && probe.Control == nil && probe.Bins == nil && probe.Inject == nil && probe.Birth == nil
 }
 
+// noteBits are the bits that an entry's or a jump's code tells the code that notes its call.
+func (k Calls) noteBits() (bits uint32) {
+	if k.Joined {
+		bits |= joinedOwner
+	}
+	if k.StartsOver {
+		bits |= startsOver
+	}
+	return bits
+}
+
 func (k Calls) check() error {
 	if k.Count < 1 || k.Count > MaxInstances || k.Shift < 6 || k.Shift > 10 {
 		return fmt.Errorf("a return probe's calls %+v aren't NewCalls'", k)
@@ -163,9 +174,8 @@ func (e *calling) returned() {
 func (e *calling) enter() {
 	b := e.b
 	done, keyless := b.NewLabel(), b.NewLabel()
-	if b.owns = e.k.Common; e.k.Joined {
-		b.ownerBits |= joinedOwner
-	}
+	b.owns = e.k.Common
+	b.ownerBits |= e.k.noteBits()
 	if b.probe.Anywhere {
 		b.ownerBits |= anywhere
 	}

@@ -28,7 +28,7 @@ import (
 const anywhere = 1 << 30
 
 // ownerID is the number of an owner.
-const ownerID = anywhere - 1
+const ownerID = alreadyThere - 1
 
 // Noting is a set of entries of functions that note their calls in a table, or look there for calls that arrive: a copy
 // of the set in the target's memory at Addr. The zero Noting is empty and has no place.

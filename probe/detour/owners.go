@@ -106,7 +106,7 @@ func (b *builder) ifOwner(is func(owner func() asm.Mem)) {
 	compare := func(owner asm.Mem) {
 		b.Load(asm.W32, asm.AX, owner)
 		b.Op(asm.Xor, asm.W32, asm.AX, asm.R11)
-		b.ShiftImm(asm.Shl, asm.W32, asm.AX, 1) // without joinedOwner
+		b.OpImm(asm.And, asm.W32, asm.AX, rowOwner)
 	}
 	further, none := b.NewLabel(), b.NewLabel()
 	compare(b.ownerOfRow())
@@ -145,10 +145,12 @@ func (b *builder) disown(only asm.Label) {
 }
 
 // joinRow notes the call of the probe with number R11 in the first row CX, which has the slot DI already, and returns.
+// If the row has a call of the probe already, that has come back by jumps: it is a hit now, and the new call takes its
+// place, so that functions may jump to one another without end.
 // It continues at anew if the calls in the row were left without a return, and the row can be noted anew;
 // or at slow if the call doesn't fit. Only for a tally. Changes AX, DX, R11.
 func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
-	joined, there, left := b.NewLabel(), b.NewLabel(), b.NewLabel()
+	joined, again, left := b.NewLabel(), b.NewLabel(), b.NewLabel()
 	b.ifElsewhere(left)
 	b.Test(asm.W32, asm.R11, asm.R11)
 	b.Jcc(asm.S, joined)
@@ -160,21 +162,44 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	b.Jcc(asm.E, slow)
 	b.TestMemImm(asm.W32, b.ownerOfRow(), anywhere)
 	b.Jcc(asm.E, slow)
-	b.ifOwner(func(func() asm.Mem) { b.Jmp(there) })
+	b.ifOwner(func(func() asm.Mem) { b.Jmp(again) })
 	b.Load(asm.W32, asm.DX, b.moreOfRow())
 	b.OpImm(asm.Cmp, asm.W32, asm.DX, moreOwners)
 	b.Jcc(asm.AE, slow)
-	b.OpImm(asm.And, asm.W32, asm.R11, joinedOwner-1)
+	b.OpImm(asm.And, asm.W32, asm.R11, rowOwner)
 	b.Store(asm.W32, asm.Indexed(asm.CX, asm.DX, 4, callEntry), asm.R11)
 	b.OpMemImm(asm.Add, asm.W32, b.moreOfRow(), 1)
-	b.Bind(there)
-	if jump {
-		b.passRow()
-	} else {
-		b.OpMemImm(asm.And, asm.W32, asm.At(asm.CX, callTID), passedOn-1)
+	goesOn := func() {
+		if jump {
+			b.passRow()
+		} else {
+			b.OpMemImm(asm.And, asm.W32, asm.At(asm.CX, callTID), passedOn-1)
+		}
 	}
+	goesOn()
 	b.backWith()
+	b.later(func() {
+		b.Bind(again)
+		same := b.NewLabel()
+		goesOn()
+		b.TestImm(asm.W32, asm.R11, startsOver)
+		b.Jcc(asm.NE, same)
+		b.cameBack()
+		b.Bind(same)
+		b.backWith()
+	})
 	b.Bind(left)
 	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0) // the row is just being taken: nobody frees it, or takes it for a call
 	b.Jmp(anew)
+}
+
+// cameBack counts a hit of the probe with number R11, whose call has come back by jumps, and returns: the new call takes its
+// place in the row. Only for a tally.
+func (b *builder) cameBack() {
+	done := b.NewLabel()
+	b.Mov(asm.W32, asm.DI, asm.R11)
+	b.OpImm(asm.And, asm.W32, asm.DI, ownerID)
+	b.countDI(done)
+	b.Bind(done)
+	b.backWith()
 }

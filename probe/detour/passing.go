@@ -55,7 +55,8 @@ func buildJump(c *asm.Code, p *Params, probes []Probe, k Calls, cond asm.Cond, a
 	if t := p.tallyOf(k); t != nil {
 		on := b.beforeTally(cond, always)
 		for i := range probes {
-			b.noteByTally(&probes[i], k.Joined || i > 0, t.jump)
+			k.Joined = k.Joined || i > 0
+			b.noteByTally(&probes[i], k.noteBits(), t.jump)
 		}
 		b.Bind(on)
 		return b.leave(b.Here(), tail)

@@ -40,12 +40,8 @@ func (b *builder) beforeTally(cond asm.Cond, always bool) (on asm.Label) {
 }
 
 // noteByTally emits the call of a piece that notes the call of a probe's function.
-func (b *builder) noteByTally(x *Probe, joined bool, piece uint64) {
-	bits := uint32(x.owner())
-	if joined {
-		bits |= joinedOwner
-	}
-	b.callTally(bits, piece)
+func (b *builder) noteByTally(x *Probe, bits uint32, piece uint64) {
+	b.callTally(uint32(x.owner())|bits, piece)
 	b.frame.took()
 }
 

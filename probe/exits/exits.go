@@ -70,6 +70,8 @@ type Exits struct {
 	// starts of functions that can be called, none of which jumps back to it: whatever
 	// returns or jumps there ends one of its calls, or passes it on.
 	Plain bool
+	// Back says that a function that it jumps to may jump back to it. Then one return may end several of its calls.
+	Back bool
 	// Outer says that a return of its own may end outer calls instead.
 	Outer bool
 }
@@ -193,6 +195,7 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 						return nil, err
 					}
 					l.Plain = l.Plain && plainly(parts, i, to)
+					l.Back = l.Back || !from.own && to.Start == parts[0].Start
 					if !contains(parts, to.Start) {
 						to.own = from.own && !to.called
 						parts = append(parts, to.part)

@@ -40,7 +40,7 @@ func (o *planner) leavings(w Request) (*ExitWay, error) {
 	for _, x := range found.List {
 		l.Exits = append(l.Exits, exitRequest(w.P, x))
 	}
-	l.found, l.entry = len(l.Exits), w.Place
+	l.back, l.found, l.entry = found.Back, len(l.Exits), w.Place
 	if f, err := o.ground.Code.Leaving(w.Site); err == nil {
 		l.StartsOver = f.Leaving().StartsOver
 	}

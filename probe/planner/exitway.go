@@ -64,6 +64,7 @@ type ExitWay struct {
 	// taken says that it is Alone, although any code may jump to the function: its entry and its own returns look
 	// for calls that arrive.
 	taken bool
+	back  bool          // exits.Exits.Back
 	found int           // how many of Exits were found; those behind are for taken
 	entry *assess.Place // the function's
 }

@@ -215,8 +215,9 @@ func (o *planner) gap(maps []symbols.Mapping, lo, hi symbols.Addr, size uint64, 
 const commonFrom = 32
 
 // inCommon selects the return probes of a batch that note their calls in the common table. If there are few,
-// only those are in it that need it: counted ones whose function may end in a jump through a register or memory. A
-// probe may fill all of the table, so probes whose number of calls was given are not in it.
+// only those are in it that need it: counted ones whose function may end in a jump through a register or memory, and
+// those whose calls may come back by jumps. A probe may fill all of the table, so probes whose number of calls was given
+// are not in it.
 func (o *planner) inCommon(ps []*Probe) (common map[*Probe]bool, few bool) {
 	common = map[*Probe]bool{}
 	alone := 0
@@ -231,7 +232,10 @@ func (o *planner) inCommon(ps []*Probe) (common map[*Probe]bool, few bool) {
 		}
 	}
 	if few = len(common)+alone < commonFrom; few {
-		maps.DeleteFunc(common, func(p *Probe, _ bool) bool { return !p.Anywhere || o.course(p).ByExits.Open == "" })
+		maps.DeleteFunc(common, func(p *Probe, _ bool) bool {
+			x := o.course(p).ByExits
+			return !x.back && (!p.Anywhere || x.Open == "")
+		})
 	}
 	return common, few
 }

@@ -359,7 +359,7 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
 	calls := x.Calls()
-	calls.Joined = last.Joins || x.StartsOver
+	calls.Joined, calls.StartsOver = last.Joins || x.StartsOver, x.StartsOver
 	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err

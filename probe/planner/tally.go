@@ -41,8 +41,8 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	o.tally, o.params.Tally = nil, nil
 	lo, hi, n := tallied(groups)
 	o.params.OwnCounts = n < tallyAll
-	calls, lands := o.tableOf(groups)
-	if n < tallyFrom && !lands || o.ground.ShadowStack {
+	calls, needed := o.tableOf(groups)
+	if n < tallyFrom && !needed || o.ground.ShadowStack {
 		return nil
 	}
 	for _, t := range o.ground.Tallies {
@@ -115,27 +115,28 @@ func (o *planner) probed(at uint64) bool {
 const leavesWay = insn.RelBranch | insn.Call | insn.Ret | insn.Jmp | insn.IndirectJmp | insn.IndirectCall | insn.Syscall | insn.Trap |
 	insn.Priv | insn.Halt | insn.FarBranch | insn.XBegin | insn.Undefined | insn.Stops | insn.X87
 
-// tableOf is the common table in which most return probes of a plan note their calls; nil if there is none. lands
-// says that some of its calls may be seen where they return to.
-func (o *planner) tableOf(groups map[*assess.Function][]Request) (most *detour.Calls, lands bool) {
-	in, tables, landing := map[uint64]int{}, map[uint64]*detour.Calls{}, map[uint64]bool{}
+// tableOf is the common table in which most return probes of a plan note their calls; nil if there is none. needed
+// says that some of its calls may be seen where they return to, or are counted and may come back by jumps.
+func (o *planner) tableOf(groups map[*assess.Function][]Request) (most *detour.Calls, needed bool) {
+	in, tables, needs := map[uint64]int{}, map[uint64]*detour.Calls{}, map[uint64]bool{}
 	for _, ws := range groups {
 		for _, w := range ws {
 			if w.Kind != Return {
 				continue
 			}
 			if x := o.course(w.P).ByExits; x != nil && x.Calls().Common {
-				in[x.Calls().Addr]++
-				tables[x.Calls().Addr], landing[x.Calls().Addr] = &x.table.calls, x.Landings() != nil
+				at := x.Calls().Addr
+				in[at]++
+				tables[at], needs[at] = &x.table.calls, needs[at] || x.Landings() != nil || x.back && x.Anywhere
 			}
 		}
 	}
 	for at, n := range in {
 		if most == nil || n > in[most.Addr] || n == in[most.Addr] && at < most.Addr {
-			most, lands = tables[at], landing[at]
+			most, needed = tables[at], needs[at]
 		}
 	}
-	return most, lands
+	return most, needed
 }
 
 // tallied finds the module with the most places that are only counted. n is their number; they lie between lo

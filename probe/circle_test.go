@@ -1,0 +1,66 @@
+package probe
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// TestCircle: where functions jump to one another in a circle, each call is a hit if hits are only counted. Otherwise those
+// that come back by a jump are missed. Calls that longjmp has left are neither.
+func TestCircle(t *testing.T) {
+	prog := fixture.Build(t, "probe_circle.c", "-O2", "-fcf-protection=none", "-Wl,--no-as-needed", "-lgcc_s")
+	want := plain(t, prog, "50")
+	var n [8]uint64
+	for i, x := range strings.Fields(want)[1:] {
+		n[i], _ = strconv.ParseUint(x, 10, 64)
+	}
+	few := []string{"r:ping ping", "r:pong pong", "r:ring probe_circle:r_*"}
+	many := append(few[:3:3], "r:z probe_circle:z_*")
+	for _, c := range []struct {
+		name string
+		o    Options
+		defs []string
+		more string // what the definitions record besides
+	}{
+		{"many", Options{CountOnly: true}, many, ""},
+		{"few", Options{CountOnly: true}, few, ""},
+		{"twice", Options{CountOnly: true}, append(many[:4:4], "r:again ping"), ""},
+		{"many, recorded", Options{}, many, " v=$retval x=$arg1"},
+		{"few, recorded", Options{}, few, " v=$retval x=$arg1"},
+	} {
+		var defs []string
+		for _, d := range c.defs {
+			defs = append(defs, d+c.more)
+		}
+		sub := startSubject(t, prog, "50")
+		l, _ := engage(t, sub.pid(), c.o, defs...)
+		for _, name := range []string{"ping", "pong"} {
+			if jumps, why := optimizedOf(l, name); jumps != 1 {
+				t.Errorf("%s: %s is no jump: %s", c.name, name, why)
+			}
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("%s: probed, the program printed %q, otherwise %q", c.name, got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		for i, name := range []string{"ping", "pong", "ring", "z", "again"} {
+			if i >= len(defs) {
+				break
+			}
+			calls, missed := n[i], uint64(0)
+			switch {
+			case name == "again":
+				calls = n[0]
+			case c.more != "" && name != "z":
+				missed = n[4+i]
+			}
+			if st := l.stat(name); st.Hits+st.Missed != calls || st.Missed != missed {
+				t.Errorf("%s: %s: %d hits, %d missed, want %d and %d", c.name, name, st.Hits, st.Missed, calls-missed, missed)
+			}
+		}
+	}
+}
