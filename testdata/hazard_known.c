@@ -28,6 +28,17 @@ static void shows(const char *s, int times, int *count) {
 	*count += times;
 }
 
+// The place in kprobe's table of known pages where the page at p belongs.
+static int slot(const char *p) { return (unsigned long)p >> 12 & 511; }
+
+// A text in memory of five pages whose page has another place than those of the other texts that stay.
+static char *apart(char *memory, const char *other) {
+	char *p = (char *)(((unsigned long)memory + 4095) & -4096) + 64;
+	while (slot(p) == slot(literal) || slot(p) == slot(variable) || slot(p) == slot(other))
+		p += 4096;
+	return strcpy(p, TEXT);
+}
+
 static char *anywhere(void) {
 	char *p = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -110,9 +121,8 @@ static void goes(int kind) {
 }
 
 int main(void) {
-	char line[32], deep[3 * 4096], *heap = malloc(100), *edge = sbrk(4 << 20), *low;
-	strcpy(heap, TEXT);
-	strcpy(deep + sizeof deep - 64, TEXT);
+	char line[32], deep[5 * 4096], *heap = apart(malloc(5 * 4096), literal), *stack = apart(deep, heap);
+	char *edge = sbrk(4 << 20), *low;
 	strcpy(edge + (3 << 20), TEXT);
 	for (int i = 0; i < KINDS; i++)
 		places[i] = anywhere();
@@ -130,7 +140,7 @@ int main(void) {
 			shows(heap, 2, &there);
 			shows(literal, 2, &there);
 			shows(variable, 2, &there);
-			shows(deep + sizeof deep - 64, 2, &there);
+			shows(stack, 2, &there);
 		} else if (!strcmp(line, "truncated")) {
 			shows(old + 5000, 2, &there);
 			block(SIG_BLOCK);
