@@ -101,6 +101,9 @@ func (a *Area) findFallbacks(maps []symbols.Mapping, known *journal) error {
 
 // journalled reads the text writes in the journal.
 func (a *Area) journalled() ([]ring.Site, error) {
+	if !a.found && a.Journal != nil { // a forked child's area (Copied) has none
+		return a.Journal.Sites()
+	}
 	h, layout, err := ring.ReadHeader(a.File, memory.PossibleCPUs())
 	if err != nil {
 		return nil, err

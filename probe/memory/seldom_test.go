@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -91,9 +93,17 @@ func TestJournalIsNotHeld(t *testing.T) {
 					t.Fatalf("the file has, of entry %d: %+v, %v", i, s, err)
 				}
 			}
+			stays := []int{0, manySites / 2, manySites - 1}
 			for n := range manySites {
+				if !slices.Contains(stays, n) {
+					j.Remove(n)
+				}
+			}
+			sitesRead(t, j, f, stays)
+			for _, n := range stays {
 				j.Remove(n)
 			}
+			sitesRead(t, j, f, nil)
 			if got := held(t, m, m.Layout.Sites); got > mostHeld {
 				t.Errorf("it holds %d bytes of the entries that it has removed", got)
 			}
@@ -103,6 +113,32 @@ func TestJournalIsNotHeld(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// sitesRead requires that a journal reads the entries with certain numbers, as the file has them, and maps few pages for it.
+func sitesRead(t *testing.T, j *Journal, f *os.File, want []int) {
+	t.Helper()
+	j.sites.letGo()
+	got, err := j.Sites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := held(t, j.file, j.file.Layout.Sites); n > len(want)*seldomLeast*PageSize {
+		t.Errorf("to read %d entries it mapped %d bytes", len(want), n)
+	}
+	h := ring.Header{Sites: uint32(j.next)}
+	all, err := ring.ReadSites(f, &h, j.file.Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) || len(all) != len(want) {
+		t.Fatalf("it read %d entries, the file has %d, want %d", len(got), len(all), len(want))
+	}
+	for i, n := range want {
+		if got[i].Entry != n || !reflect.DeepEqual(got[i], all[i]) {
+			t.Errorf("it read %+v, the file has %+v", got[i], all[i])
+		}
 	}
 }
 
