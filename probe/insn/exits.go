@@ -149,7 +149,7 @@ func (f *Function) appendOutside(out []Exit, k int) []Exit {
 // onlyPadding reports whether no-ops and int3 are all that follows.
 func (f *Function) onlyPadding(k int) bool {
 	for ; k < len(f.flags); k++ {
-		if !f.flags[k].Has(Nop) && f.code[f.starts[k]] != 0xcc {
+		if !fills(f.flags[k], f.code[f.starts[k]]) {
 			return false
 		}
 	}
@@ -161,13 +161,16 @@ func (f *Function) onlyPadding(k int) bool {
 func OnlyPadding(code []byte) bool {
 	for len(code) > 0 {
 		p, err := DecodePart(code)
-		if err != nil || !p.Flags.Has(Nop) && code[0] != 0xcc {
+		if err != nil || !fills(p.Flags, code[0]) {
 			return false
 		}
 		code = code[p.Len:]
 	}
 	return true
 }
+
+// fills reports whether an instruction may be padding. An endbr64 is none: indirect branches lead to it.
+func fills(flags Flags, first byte) bool { return flags.Has(Nop) && !flags.Has(CET) || first == 0xcc }
 
 // indirectExit judges an indirect jump.
 func (f *Function) indirectExit(k int, e Exit) (Exit, bool) {

@@ -327,7 +327,7 @@ func TestTables(t *testing.T) {
 func TestOnlyPadding(t *testing.T) {
 	for code, want := range map[string]bool{
 		"": true, "90": true, "cc cc": true, "66 90 0f 1f 40 00 cc": true, "66 2e 0f 1f 84 00 00 00 00 00": true,
-		"c3": false, "90 c3": false, "0f 1f": false, "90 0f 1f 40": false, "31 c0": false,
+		"c3": false, "90 c3": false, "0f 1f": false, "90 0f 1f 40": false, "31 c0": false, "90 f3 0f 1e fa": false,
 	} {
 		b, err := hex.DecodeString(strings.ReplaceAll(code, " ", ""))
 		if err != nil {

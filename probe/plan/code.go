@@ -251,7 +251,7 @@ func (f *Func) findPads() {
 		end := off
 		for {
 			i, ok := f.follows(k)
-			if !ok || f.unknown || !filler(i.Is(insn.Nop), int(i.Len), f.code[i.off]) {
+			if !ok || f.unknown || !filler(i.Flags, int(i.Len), f.code[i.off]) {
 				break
 			}
 			if _, ok := f.targetIn(i.off, i.end()); ok {
@@ -277,7 +277,7 @@ func (f *Func) padsIn(tail pad) int {
 	off := tail.off
 	for off < tail.end {
 		i, err := insn.Decode(f.code[off:tail.end])
-		if err != nil || !filler(i.Is(insn.Nop), int(i.Len), f.code[off]) {
+		if err != nil || !filler(i.Flags, int(i.Len), f.code[off]) {
 			break
 		}
 		if _, ok := f.targetIn(off, off+int(i.Len)); ok {
@@ -293,4 +293,8 @@ func (f *Func) padded(i inst) bool {
 	return i.Is(insn.Stops) && slices.ContainsFunc(f.pads, func(p pad) bool { return p.off == i.end() })
 }
 
-func filler(nop bool, length int, first byte) bool { return nop || length == 1 && first == 0xcc }
+// filler reports whether an instruction may be padding. An endbr64 never is: indirect branches lead to it, such as
+// those by which the unwinder enters the code that handles an exception.
+func filler(flags insn.Flags, length int, first byte) bool {
+	return flags.Has(insn.Nop) && !flags.Has(insn.CET) || length == 1 && first == 0xcc
+}

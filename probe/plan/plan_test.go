@@ -113,6 +113,16 @@ func TestTactics(t *testing.T) {
 			want: "tail and padding at +0x0 [+0x0: e900cc1000] moves 3 locks 5 guard +0x2=cc for +0x0",
 		},
 		{
+			name: "an endbr64 behind a return", code: "31 c0 c3 f3 0f 1e fa 31 c0 c3", at: 2,
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "breakpoint at +0x2 [+0x2: cc] moves 1 locks 1 for +0x2",
+		},
+		{
+			name: "an endbr64 behind the function", code: "31 c0 c3", at: 2, after: "f3 0f 1e fa cc cc",
+			gaps: Gaps{{base + 1<<20, base + 1<<21}},
+			want: "breakpoint at +0x2 [+0x2: cc] moves 1 locks 1 for +0x2",
+		},
+		{
 			name: "no-ops to which a jump through a register may lead", code: "ff e0 c3 0f 1f 80 00 00 00 00 31 c0 c3", at: 2,
 			gaps: Gaps{{base + 1<<20, base + 1<<21}},
 			want: "guarded window at +0x2 [+0x2: e9cc001000] moves 8 locks 8 guard +0x3=cc for +0x2", why: "no free address that the following bytes lead to",
