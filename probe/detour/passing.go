@@ -170,6 +170,9 @@ func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 // Mark returns the address of the byte of a row whose highest bit says that its call passes on.
 func (k Calls) Mark(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callTID + 3 }
 
+// ReturnAt returns the address of the word of a row that says what the call's slot held at the entry.
+func (k Calls) ReturnAt(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callReturn }
+
 // Row returns a row's bytes from a copy of the calls' memory, and their address in the target.
 func (k Calls) Row(mem []byte, row int) ([]byte, uint64) {
 	off := k.offset(row)

@@ -93,12 +93,13 @@ func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 	for _, in := range l.Calls().Used(mem) {
 		x := p.instances().Get()
 		if x == nil {
-			return
+			tg.Engine.miss(p)
+			continue
 		}
 		g, distance := detour.GoCall(in.Slot)
 		x.Probe, x.Pop, x.TGID, x.Return, x.Time = p, p.pop(), tg.Proc.PID(), symbols.Addr(in.Return), tg.Engine.now
 		x.Key = callKey{PID: tg.Proc.PID(), G: g, SP: distance}
 		x.Entry = append(x.Entry[:0], l.Calls().Entry(mem, in.Number)[:p.Program.EntrySize()]...)
-		tg.calls.Enter(x, func(old *Instance) bool { return old.Probe == p })
+		tg.calls.Enter(x, func(old *Instance) bool { return old.Probe == p }, func(*Instance) {})
 	}
 }

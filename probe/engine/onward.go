@@ -113,7 +113,7 @@ func (s *Engine) followOnward(tg *Target, th *thread, st stage) {
 			tg.endCall(k, mem, row.Number, row.id)
 		}
 		if wanted {
-			s.followRow(tg, th, p, symbols.Addr(slot), symbols.Addr(raw), row.entry)
+			s.followRow(tg, th, p, symbols.Addr(slot), row.entry)
 		}
 	}
 	for _, n := range landed {
@@ -132,7 +132,18 @@ func (tg *Target) passRow(k detour.Calls, row int) {
 }
 
 // followRow is enterOne for a call that was noted in a table and has left its function.
-func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.Addr, entry []byte) {
+func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot symbols.Addr, entry []byte) {
+	_, held, err := tg.returnWord(slot)
+	if err != nil {
+		s.miss(p)
+		return
+	}
+	ra, shared := tg.trapped(held)
+	key, _ := p.callKey(tg, &s.regs, slot)
+	if back, _ := s.comesBack(tg, p, key, ra, shared); back {
+		s.miss(p)
+		return
+	}
 	pool := p.instances()
 	in := pool.Get()
 	if in == nil {
@@ -142,13 +153,8 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 			return
 		}
 	}
-	ra, shared := tg.behind(raw), false
-	if by := tg.callAt(ra); by != nil {
-		ra, shared = by.Return, true
-	}
 	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
-	in.Slot, in.Return, in.Time = slot, ra, s.now
-	in.Key, _ = p.callKey(tg, &s.regs, slot)
+	in.Slot, in.Return, in.Time, in.Key = slot, ra, s.now, key
 	in.Inside = false
 	if !shared && !tg.catchReturn(s.Run, in) {
 		pool.Put(in)
@@ -156,16 +162,7 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot, raw symbols.
 		return
 	}
 	in.Entry = append(in.Entry[:0], entry[:p.Program.EntrySize()]...)
-	tg.calls.Enter(in, func(old *Instance) bool {
-		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe {
-			return false // the same call, noted for another probe
-		}
-		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
-		if stale && old.Trampoline >= 0 {
-			tg.freeTrampoline(old)
-		}
-		return stale
-	})
+	tg.enter(in, shared, true)
 }
 
 // probeOf finds the armed probe with number id; nil if there is none.

@@ -6,8 +6,6 @@ import (
 	"errors"
 
 	"kprobe/fetch"
-	"kprobe/probe/area"
-	"kprobe/probe/feed"
 	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
@@ -37,10 +35,9 @@ import (
 // enterCall makes an instance for each return probe of the site. The thread is at the function's
 // entry, and the session's context is filled.
 func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site) {
-	var word [8]byte
 	slot := symbols.Addr(s.regs.GPR[fetch.SP])
 	var ra symbols.Addr
-	known, shared, plain := false, false, false
+	known, shared := false, false
 	for _, p := range st.returns {
 		if s.Stopping {
 			continue
@@ -50,22 +47,19 @@ func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site
 			continue
 		}
 		if !known {
-			if _, err := tg.Proc.ReadTouched(word[:], slot); err != nil {
+			_, held, err := tg.returnWord(slot)
+			if err != nil {
 				// A stack that can't be read holds no return address.
 				s.miss(p)
 				continue
 			}
-			raw := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
-			ra = tg.behind(raw)
-			known, plain = true, ra == raw
-			if in := tg.callAt(ra); in != nil {
-				// A function whose call has a return trampoline in the slot has jumped
-				// here. Both calls return by that trampoline.
-				ra, shared, plain = in.Return, true, false
-			}
+			// If a call has a trapping return trampoline there, its function has jumped here.
+			// Both calls return by that trampoline.
+			ra, shared = tg.trapped(held)
+			known = true
 		}
-		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared, plain); in != nil && in.Trampoline >= 0 {
-			shared, plain = true, false
+		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared); in != nil && in.Trampoline >= 0 {
+			shared = true
 		}
 	}
 }
@@ -88,7 +82,18 @@ func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
 // enterOne makes an instance for one probe; nil if the call is not followed. shared says that the
 // slot holds the return trampoline of another instance of the same call. plain says that the slot
 // holds ra itself.
-func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared, plain bool) *Instance {
+func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared bool) *Instance {
+	key, ok := p.callKey(tg, &s.regs, slot)
+	if !ok {
+		s.miss(p)
+		return nil
+	}
+	if back, restarts := s.comesBack(tg, p, key, ra, shared); restarts {
+		return nil
+	} else if back {
+		s.miss(p)
+		return nil
+	}
 	pool := p.instances()
 	in := pool.Get()
 	if in == nil {
@@ -99,13 +104,7 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		}
 	}
 	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
-	in.Slot, in.Return, in.Time = slot, ra, s.now
-	var ok bool
-	if in.Key, ok = p.callKey(tg, &s.regs, slot); !ok {
-		pool.Put(in)
-		s.miss(p)
-		return nil
-	}
+	in.Slot, in.Return, in.Time, in.Key = slot, ra, s.now, key
 	if p.user().handles() && s.entryHandler(p, in) {
 		pool.Put(in)
 		return nil
@@ -114,7 +113,7 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		pool.Put(in)
 		return nil // the function never returns: a return with this stack pointer is another call's
 	}
-	in.Inside = plain && !p.GoABI && tg.watches(ctx, p)
+	in.Inside = !p.GoABI && tg.watches(ctx, p)
 	if !p.GoABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
 		pool.Put(in)
 		s.miss(p)
@@ -127,44 +126,8 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		s.ctx.Time = s.counter.TSC()
 	}
 	in.Entry = p.Program.EvalEntry(&s.ctx, in.Entry[:0])
-	tg.calls.Enter(in, func(old *Instance) bool {
-		if old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && old.Probe.Where.Addr == in.Probe.Where.Addr {
-			return false // the same call, noted for another probe of the function
-		}
-		// A function was entered again with the same slot, so the old call is over. The
-		// exception are functions that jump to each other: then both instances belong to one
-		// call that is still active.
-		stale := old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
-		if stale && old.Trampoline >= 0 {
-			tg.freeTrampoline(old)
-		}
-		return stale
-	})
+	tg.enter(in, shared, false)
 	return in
-}
-
-// catchReturn makes the thread stop when it has returned to in.Return, by a breakpoint there or by a
-// return trampoline in the slot. It reports whether it could.
-func (tg *Target) catchReturn(ctx context.Context, in *Instance) bool {
-	if tg.lands(ctx, in.Return) {
-		return true
-	}
-	i, at, ok := tg.Area.Trampolines.Take(in.Slot, in.Return)
-	if !ok {
-		return false
-	}
-	tg.calls.Trap(in, i)
-	if tg.Engine.recordsStacks() {
-		first := tg.Area.Trampolines.First
-		tg.Feed.Trampolines.Note(first, first+area.MostTrampolines*area.TrampolineSize, feed.Landed{Time: tg.Engine.now, At: at, Slot: in.Slot, Ret: in.Return})
-	}
-	var word [8]byte
-	binary.LittleEndian.PutUint64(word[:], uint64(at))
-	if err := tg.Proc.WriteMemory(word[:], in.Slot); err != nil {
-		tg.freeTrampoline(in)
-		return false
-	}
-	return true
 }
 
 // leaveCall finishes the calls that return to the site with the thread's stack pointer. The
@@ -312,10 +275,7 @@ func (tg *Target) reclaim(th *thread, p *pool) {
 		if errors.Is(err, symbols.ErrLatePage) {
 			continue
 		}
-		now := tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:])))
-		if by := tg.callAt(now); by != nil {
-			now = by.Return
-		}
+		now, _ := tg.trapped(tg.behind(symbols.Addr(binary.LittleEndian.Uint64(word[:]))))
 		if err != nil || now != in.Return {
 			tg.abandon(in)
 			found = true

@@ -110,7 +110,11 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 		return // the stack can't be read: the return will fault
 	}
 	to := symbols.Addr(binary.LittleEndian.Uint64(word[:]))
-	ra := tg.behind(to)
+	_, held, err := tg.returnWord(symbols.Addr(sp))
+	if err != nil {
+		return
+	}
+	ra, _ := tg.trapped(held)
 	s.done = s.done[:0]
 	for _, p := range st.leaves {
 		key, _ := p.callKey(tg, &s.regs, symbols.Addr(sp))

@@ -172,7 +172,7 @@ func (c *Set[P, U]) All(yield func(*Instance[P, U]) bool) {
 // (longjmp, an exception) before the stack grew to the same place again.
 // stale tells which; the stale ones go back to their pools, with all that
 // were entered after them.
-func (c *Set[P, U]) Enter(in *Instance[P, U], stale func(old *Instance[P, U]) bool) {
+func (c *Set[P, U]) Enter(in *Instance[P, U], stale func(old *Instance[P, U]) bool, over func(old *Instance[P, U])) {
 	list, ok := c.byKey[in.Key]
 	if !ok && len(c.spare) > 0 {
 		list = c.spare[len(c.spare)-1]
@@ -181,6 +181,7 @@ func (c *Set[P, U]) Enter(in *Instance[P, U], stale func(old *Instance[P, U]) bo
 	for i, old := range list {
 		if stale(old) {
 			for _, dead := range list[i:] {
+				over(dead)
 				dead.Pool.Put(dead)
 			}
 			list = list[:i]
@@ -220,6 +221,14 @@ func (c *Set[P, U]) Take(k Key, ok func(*Instance[P, U]) bool, into []*Instance[
 	}
 	c.set(k, keep)
 	return into
+}
+
+// Find returns the first instance with that key that ok accepts; nil if there is none.
+func (c *Set[P, U]) Find(k Key, ok func(*Instance[P, U]) bool) *Instance[P, U] {
+	if i := slices.IndexFunc(c.byKey[k], ok); i >= 0 {
+		return c.byKey[k][i]
+	}
+	return nil
 }
 
 // Of lists the calls that a thread has made.
