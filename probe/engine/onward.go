@@ -140,8 +140,7 @@ func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot symbols.Addr,
 	}
 	ra, shared := tg.trapped(held)
 	key, _ := p.callKey(tg, &s.regs, slot)
-	if back, _ := s.comesBack(tg, p, key, ra, shared); back {
-		s.miss(p)
+	if s.comesBack(tg, p, key, ra, shared, true) {
 		return
 	}
 	pool := p.instances()

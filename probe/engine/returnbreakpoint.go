@@ -80,18 +80,14 @@ func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
 }
 
 // enterOne makes an instance for one probe; nil if the call is not followed. shared says that the
-// slot holds the return trampoline of another instance of the same call. plain says that the slot
-// holds ra itself.
+// slot leads to the trapping return trampoline of another instance of the same call.
 func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared bool) *Instance {
 	key, ok := p.callKey(tg, &s.regs, slot)
 	if !ok {
 		s.miss(p)
 		return nil
 	}
-	if back, restarts := s.comesBack(tg, p, key, ra, shared); restarts {
-		return nil
-	} else if back {
-		s.miss(p)
+	if s.comesBack(tg, p, key, ra, shared, false) {
 		return nil
 	}
 	pool := p.instances()

@@ -121,8 +121,8 @@ func (tg *Target) enter(in *Instance, shared, together bool) {
 		switch {
 		case old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && (together || old.Probe.Where.Addr == in.Probe.Where.Addr):
 			return false // the same call, noted for another probe
-		case in.Trampoline >= 0:
-			return true // the slot had the program's own address: nothing has jumped here from a call that has a trampoline
+		case !shared && tg.unpatchable[in.Return]:
+			return true // else the slot would have its trampoline
 		case shared && old.Return == in.Return && !old.Inside && old.Probe != in.Probe:
 			return false
 		}
@@ -136,21 +136,28 @@ func (tg *Target) enter(in *Instance, shared, together bool) {
 
 // comesBack reports whether a call that is entered is one that has come back to the probe's function by
 // jumps, from an earlier call with the same slot that breakpoints follow and that is still active. Then
-// this one is missed: the instance of the other returns for both. restarts says that the function has
-// only jumped to its own entry, which is no other call.
-func (s *Engine) comesBack(tg *Target, p *Placed, key callKey, ra symbols.Addr, shared bool) (back, restarts bool) {
+// it is not followed, because the instance of the other returns for both, and it is missed, unless the
+// function has only jumped to its own entry. noted says that the call was noted in a table, and has left
+// the function since.
+func (s *Engine) comesBack(tg *Target, p *Placed, key callKey, ra symbols.Addr, shared, noted bool) bool {
 	if p.GoABI {
-		return false, false
+		return false
 	}
-	old := tg.calls.Find(key, func(in *Instance) bool { return in.Probe == p && !in.Inside && in.Return == ra })
+	old := tg.calls.Find(key, func(in *Instance) bool { return in.Probe == p && in.Return == ra })
 	if old == nil || !shared && !tg.seesCalls(ra) {
-		return false, false // without its call instruction, a call that was abandoned looks the same
+		return false // without its call instruction, a call that was abandoned looks the same
 	}
-	if p.watch != unwatchable {
-		return true, false
+	if !noted && (old.Inside || old.Back || p.watch == unwatchable) {
+		if f, err := tg.funcs.Leaving(*p.Where); err == nil && f.Leaving().StartsOver {
+			return true
+		}
 	}
-	f, err := tg.funcs.Leaving(*p.Where)
-	return true, err == nil && f.Leaving().StartsOver
+	if old.Inside {
+		return false
+	}
+	old.Back = true
+	s.miss(p)
+	return true
 }
 
 // seesCalls reports whether a breakpoint is at the call instruction before a return address, where calls that were

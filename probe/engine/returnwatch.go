@@ -120,6 +120,11 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 		key, _ := p.callKey(tg, &s.regs, symbols.Addr(sp))
 		found := tg.calls.Take(key, func(in *Instance) bool { return in.Inside && in.Probe == p && uint64(in.Slot) == sp }, s.done[len(s.done):])
 		s.done = append(s.done, found...)
+		if st.outwards {
+			if in := tg.calls.Find(key, func(in *Instance) bool { return in.Back && in.Probe == p && uint64(in.Slot) == sp }); in != nil {
+				in.Back = false
+			}
+		}
 	}
 	if len(s.done) == 0 {
 		return

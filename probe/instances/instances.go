@@ -28,6 +28,7 @@ type Instance[P, U any] struct {
 	Return     symbols.Addr // where it returns to
 	Trampoline int          // index of the return trampoline that stands in Slot; -1: none
 	Inside     bool         // it returns by its function's own returns
+	Back       bool         // its function was entered again by jumps, and has not jumped on since
 	Entry      []byte       // what the program captured at entry
 	Time       uint64       // of the entry, CLOCK_MONOTONIC ns
 	Pool       *Pool[P, U]
@@ -74,7 +75,7 @@ func (p *Pool[P, U]) Get() *Instance[P, U] {
 	} else {
 		in = new(Instance[P, U])
 	}
-	in.next, in.Pool, in.Trampoline, in.Inside, in.Entry = nil, p, -1, false, in.Entry[:0]
+	in.next, in.Pool, in.Trampoline, in.Inside, in.Back, in.Entry = nil, p, -1, false, false, in.Entry[:0]
 	if p.active == nil {
 		p.active = make(map[*Instance[P, U]]struct{}, min(p.Max, 64))
 	}

@@ -204,7 +204,7 @@ const (
 // addExits adds the exits of a batch's return probes to the functions' requests. A probe with an exit
 // that can't be a jump doesn't use exits. The requests that become breakpoints then are added to rest.
 func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, rest []Request) []Request {
-	sharing, trapped := map[symbols.Addr]sharers{}, o.trapped(rest)
+	sharing, trapped, hides := map[symbols.Addr]sharers{}, o.trapped(rest), o.hidesSlots(ws)
 	failed := map[*Probe]bool{}
 	for _, w := range ws {
 		if w.Kind != Return || o.course(w.P).ByExits == nil {
@@ -224,6 +224,8 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 				failed[w.P], o.course(w.P).Why = true, "a breakpoint is at one of its exits, "+e.Site.Name()
 			} else if !e.Alone && !sharing[e.Site.Addr].fits(x, e) {
 				failed[w.P], o.course(w.P).Why = true, "too many functions return by "+e.Site.Name()
+			} else if e.Passing == detour.Arrives && hides[e.Site.Addr] {
+				failed[w.P], o.course(w.P).Why = true, whyHidden(e)
 			}
 		}
 		if failed[w.P] {
@@ -245,6 +247,21 @@ func (o *planner) addExits(ws []Request, groups map[*assess.Function][]Request, 
 	given, _ := o.giveUpExits(failed, slices.Collect(maps.Keys(groups)), groups)
 	return append(rest, given...)
 }
+
+// hidesSlots are the entries of functions whose calls return by return trampolines: what a slot held before isn't
+// found there any more. So no other function's calls may be looked up at their returns.
+func (o *planner) hidesSlots(ws []Request) map[symbols.Addr]bool {
+	at := map[symbols.Addr]bool{}
+	for _, w := range ws {
+		if w.Kind == Return && o.followReturn(w) == "" && o.course(w.P).ByExits == nil {
+			at[w.Site.Addr] = true
+		}
+	}
+	return at
+}
+
+// whyHidden is the reason why calls that pass on to a function can't be seen where that returns.
+func whyHidden(e Request) string { return "it jumps to " + e.Site.Name() + ", whose calls return by return trampolines" }
 
 // sharers says whose calls one return looks for.
 type sharers struct {

@@ -53,17 +53,23 @@ func (o *planner) failedExits(todo []*assess.Function, plans map[*assess.Functio
 // its entry, and given has them, for breakpoints. changed are the functions whose requests have
 // changed.
 func (o *planner) giveUpExits(failed map[*Probe]bool, list []*assess.Function, groups map[*assess.Function][]Request) (given []Request, changed []*assess.Function) {
-	at := map[symbols.Addr]bool{}
+	at, hides := map[symbols.Addr]bool{}, map[symbols.Addr]bool{}
 	for more := true; more; {
 		more = false
 		for p := range failed {
-			if !o.course(p).Landable {
+			if o.course(p).Landable {
+				hides[p.Where.Addr] = true // it uses return trampolines
+			} else {
 				at[p.Where.Addr] = true
 			}
 		}
 		for _, f := range list {
 			for i := range groups[f] {
 				w := &groups[f][i]
+				if w.Passing == detour.Arrives && hides[w.Site.Addr] && !failed[w.P] {
+					failed[w.P], more = true, true
+					o.course(w.P).Why = whyHidden(*w)
+				}
 				if !at[w.Site.Addr] {
 					continue
 				}
