@@ -109,9 +109,17 @@ func TestSignalTrampolineTables(t *testing.T) {
 // traps.
 func TestSignalTrampolineLeft(t *testing.T) {
 	prog := fixture.Build(t, "probe_sigtramp.c", "-O2", "-fcf-protection=none")
-	for _, way := range []string{"srw", "asrw", "rw", "asbrw", "sdw", "dw"} {
-		sub := startSubject(t, prog, "1", way)
-		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, sigtrampDefs("g", "", false)...)
+	all := sigtrampDefs("g", "", false)
+	for _, c := range []struct {
+		way  string
+		defs []string
+	}{
+		{"srw", all}, {"asrw", all}, {"rw", all}, {"asbrw", all}, {"dw", all},
+		{"srw", []string{"r:s again", "r:r returns"}}, // the trapping one is in the slot
+		{"asbrw", []string{"r:s again", "r:r returns", "r:b two"}},
+	} {
+		sub := startSubject(t, prog, "1", c.way)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, c.defs...)
 		sub.line()
 		sub.expect("waits")
 		l.finish(sub.pid())

@@ -180,7 +180,14 @@ func (a *Area) restorePart(mem []byte, at symbols.Addr) error {
 	}
 	left, late := detour.Left(mem, uint64(at), a.Proc)
 	for _, in := range left {
-		if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, in.Real), symbols.Addr(in.Slot)); err != nil {
+		to := in.Real
+		if cell, ok := a.cellOf(symbols.Addr(to)); ok { // a breakpoint had pointed the slot to a return trampoline before
+			var err error
+			if to, err = a.File.Get64(cell); err != nil {
+				return fmt.Errorf("read the return trampolines of calls: %w", err)
+			}
+		}
+		if err := a.Proc.WriteMemory(binary.LittleEndian.AppendUint64(nil, to), symbols.Addr(in.Slot)); err != nil {
 			return fmt.Errorf("put a return address back: %w", err)
 		}
 	}
