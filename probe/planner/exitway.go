@@ -261,7 +261,9 @@ func (o *planner) hidesSlots(ws []Request) map[symbols.Addr]bool {
 }
 
 // whyHidden is the reason why calls that pass on to a function can't be seen where that returns.
-func whyHidden(e Request) string { return "it jumps to " + e.Site.Name() + ", whose calls return by return trampolines" }
+func whyHidden(e Request) string {
+	return "it jumps to " + e.Site.Name() + ", whose calls return by return trampolines"
+}
 
 // sharers says whose calls one return looks for.
 type sharers struct {
