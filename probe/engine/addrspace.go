@@ -38,6 +38,7 @@ type addressSpace struct {
 	calls       *calls
 	funcs       planner.Functions
 	unpatchable map[symbols.Addr]bool         // return addresses that can't have a breakpoint
+	callers     map[symbols.Addr]symbols.Addr // return address with a breakpoint → the call instruction before it
 	chosen      map[symbols.Addr]symbols.Addr // IFUNC resolver → the implementation that it returned
 	stack       [2]symbols.Addr               // bounds of the mapping that sameStack looked up last
 	Placed      map[*Placed]bool              // the armed probes
@@ -90,7 +91,7 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		faults: newFaultSignals(),
 		Sites:  map[symbols.Addr]*Site{}, BySlot: map[symbols.Addr]*Site{},
 		landings: map[landingKey]*landing{},
-		funcs:    planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, chosen: map[symbols.Addr]symbols.Addr{},
+		funcs:    planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, callers: map[symbols.Addr]symbols.Addr{}, chosen: map[symbols.Addr]symbols.Addr{},
 		suspects: map[uint64]map[int]detour.Instance{}, Placed: map[*Placed]bool{}, apart: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
 }

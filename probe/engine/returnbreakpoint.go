@@ -25,7 +25,7 @@ import (
 //
 // If that instruction can't carry a breakpoint (code made at run time, the signal trampoline,
 // an instruction that can't run out of line), the slot gets the address of a return trampoline
-// instead: an int3 that belongs to the instance. This is the kernel's way.
+// instead: an int3 that belongs to the instance (returnslot.go). This is the kernel's way.
 //
 // A call that never returns (longjmp, an exception, a thread's end) keeps its instance. The
 // instance is freed when a call with the same slot is entered, or when its thread ends. If the pool

@@ -29,8 +29,10 @@ func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
 		return false
 	}
 	var list []own
+	delete(tg.callers, ra)
 	if call, ok := tg.callBefore(ra); ok {
 		list = append(list, own{Place: call, calls: true})
+		tg.callers[ra] = call.Site.Addr
 	}
 	err := tg.armReturn(ctx, ra, list)
 	if err != nil && len(list) > 0 {

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"kprobe/probe/area"
+	"kprobe/probe/detour"
 	"kprobe/probe/feed"
 	"kprobe/symbols"
 )
@@ -29,7 +31,7 @@ import (
 func (tg *Target) returnWord(slot symbols.Addr) (at, ra symbols.Addr, err error) {
 	var word [8]byte
 	at = slot
-	for {
+	for range detour.MaxInstances {
 		if _, err := tg.Proc.ReadTouched(word[:], at); err != nil {
 			return 0, 0, err
 		}
@@ -38,12 +40,9 @@ func (tg *Target) returnWord(slot symbols.Addr) (at, ra symbols.Addr, err error)
 		if f == nil {
 			return at, ra, nil
 		}
-		next := symbols.Addr(f.Pool.ReturnAt(n))
-		if next == at {
-			return at, ra, nil // the program has overwritten its slot with the address
-		}
-		at = next
+		at = symbols.Addr(f.Pool.ReturnAt(n))
 	}
+	return 0, 0, errors.New("return trampolines lead to one another without end") // the program has written to the instances
 }
 
 // trapped returns the program's address for one that returnWord has found. shared says that a call
@@ -163,10 +162,6 @@ func (s *Engine) comesBack(tg *Target, p *Placed, key callKey, ra symbols.Addr, 
 // seesCalls reports whether a breakpoint is at the call instruction before a return address, where calls that were
 // abandoned are forgotten (leftBehind).
 func (tg *Target) seesCalls(ra symbols.Addr) bool {
-	call, ok := tg.callBefore(ra)
-	if !ok {
-		return false
-	}
-	st := tg.Sites[call.Site.Addr]
+	st := tg.Sites[tg.callers[ra]]
 	return st != nil && st.Armed && st.calls
 }
