@@ -6,7 +6,6 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/instances"
-	"kprobe/symbols"
 )
 
 // Calls that breakpoints follow (probe/instances).
@@ -22,15 +21,6 @@ func newPool(maxactive int) *pool {
 }
 
 func newCalls() *calls { return instances.NewSet[*Placed, any]() }
-
-// callAt finds the call whose return trampoline is at ra; nil if there is none.
-func (tg *Target) callAt(ra symbols.Addr) *Instance {
-	i, ok := tg.Area.Trampolines.At(ra)
-	if !ok {
-		return nil
-	}
-	return tg.calls.ByTrampoline(i)
-}
 
 // freeTrampoline frees a call's return trampoline.
 func (tg *Target) freeTrampoline(in *Instance) {
