@@ -98,7 +98,7 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 
 // armed notes an armed probe.
 func (tg *Target) armed(p *Placed) {
-	if !tg.Placed[p] && p.returns() {
+	if !tg.Placed[p] && p.followed() {
 		tg.returning++
 	}
 	tg.Placed[p] = true
@@ -109,7 +109,7 @@ func (tg *Target) armed(p *Placed) {
 
 // disarm forgets a probe that is armed no more.
 func (tg *Target) disarm(p *Placed) {
-	if tg.Placed[p] && p.returns() {
+	if tg.Placed[p] && p.followed() {
 		tg.returning--
 	}
 	delete(tg.Placed, p)

@@ -39,7 +39,7 @@ func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site
 	var ra symbols.Addr
 	known, shared := false, false
 	for _, p := range st.returns {
-		if s.Stopping {
+		if s.Stopping || !p.followed() {
 			continue
 		}
 		if !p.feed.enabled(p) {
@@ -62,6 +62,14 @@ func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site
 			shared = true
 		}
 	}
+}
+
+// followed reports whether breakpoints follow the calls of a return probe. A session that is to leave
+// its probes alone records nothing by breakpoints (record), so only handlers need to see such returns.
+// A breakpoint at a return address would be in the way of leaving, and a return trampoline in a slot
+// would be left there.
+func (p *Placed) followed() bool {
+	return p.returns() && (!p.target.Engine.Opts.Detach || p.user().handles())
 }
 
 // enterUnseen handles a call of a disabled probe: it forgets the noted call that had the same slot.
