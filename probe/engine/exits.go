@@ -20,7 +20,7 @@ func (p *Placed) describeExits(f *assess.Function) {
 			if x.Pop != 0 || p.rare != nil {
 				p.rarer().pop = uint64(x.Pop)
 			}
-		case insn.ExitTail, insn.ExitCondTail, insn.ExitFall:
+		case insn.ExitTail, insn.ExitCondTail, insn.ExitFall, insn.ExitPushed:
 			p.tails = true
 		}
 	}

@@ -51,6 +51,9 @@ func New(space *symbols.Space, mem symbols.Memory, rule *assess.Assessor, leavin
 	return &Finder{space: space, memory: mem, rule: rule, leaving: leaving, proven: map[uint64]*assess.Place{}, ends: map[symbols.Addr][]jumpEnd{}}
 }
 
+// pushed says why calls of a function are not followed by its exits.
+const pushed = "it returns to an address that it has put on the stack"
+
 // Exit is an instruction by which a function is left, or that tells calls which are left
 // from others.
 type Exit struct {
@@ -79,9 +82,12 @@ type Exits struct {
 // Own lists each instruction by which a Go function is left, which is at w. A jump into
 // another function leaves it too.
 //
-// It is a *survey.RefusedError if one can't be probed, or there is none.
+// It is a *survey.RefusedError if one can't be probed, or returns to a pushed address, or there is none.
 func (f *Finder) Own(fn *assess.Function, w symbols.Site) (list []Exit, err error) {
 	for _, x := range fn.Sweep.Exits() {
+		if x.Kind == insn.ExitPushed {
+			return nil, &survey.RefusedError{Addr: symbols.Addr(x.Addr), Place: w.Name(), Rule: pushed}
+		}
 		if x.Kind != insn.ExitRet && x.Kind != insn.ExitTail && x.Kind != insn.ExitCondTail {
 			continue
 		}
@@ -118,6 +124,9 @@ func (f *Finder) Outwards(w symbols.Site, pop uint64) (list []Exit, err error) {
 		for _, x := range from.Leaving().Exits {
 			if !x.Kind.Returns() {
 				continue
+			}
+			if x.Kind == insn.ExitPushed {
+				return nil, errors.New(pushed)
 			}
 			if x.Kind != insn.ExitRet {
 				list, err := f.jumpsTo(from, x)
@@ -173,6 +182,8 @@ func (f *Finder) Of(w symbols.Site, open bool) (*Exits, error) {
 		for _, x := range from.Leaving().Exits {
 			switch {
 			case !x.Kind.Returns():
+			case x.Kind == insn.ExitPushed:
+				return nil, fmt.Errorf("at %s %s", from.at(x.Addr).Name(), pushed)
 			case x.Kind == insn.ExitRet:
 				if err := l.add(f, from, x); err != nil {
 					return nil, err

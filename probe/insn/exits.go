@@ -12,6 +12,7 @@ const (
 	ExitNoReturn                 // a call behind which no code of the function follows
 	ExitFall                     // the last instruction, if control goes on behind it
 	ExitOuter                    // a jump that ends the call without a return, and outer ones too
+	ExitPushed                   // a return to an address that the function has put on the stack: a jump
 )
 
 // String names the way.
@@ -29,6 +30,8 @@ func (k ExitKind) String() string {
 		return "the function's end"
 	case ExitOuter:
 		return "jump to an outer call"
+	case ExitPushed:
+		return "return to a pushed address"
 	}
 	return "call that doesn't return"
 }
@@ -110,7 +113,9 @@ func (f *Function) exit(k int, fl Flags) (Exit, bool) {
 	case fl.Has(Ret):
 		n, _ := p.signed(code)
 		e.Pop = uint16(n)
-		_, e.Outer = f.setsStack(k)
+		if _, e.Outer = f.setsStack(k); !e.Outer && f.pushed(k) {
+			e.Kind, e.Indirect = ExitPushed, true
+		}
 	case fl.Has(Call):
 		e.Kind = ExitNoReturn
 		known := e.To != 0 && f.opts.NoReturn != nil && f.opts.NoReturn(e.To)
