@@ -12,8 +12,9 @@ func (tg *Target) exitFinder() *exits.Finder {
 }
 
 // describeExits notes how the function is left: what its returns pop, and
-// whether it may jump on to other functions.
+// whether it may jump on to other functions or start over.
 func (p *Placed) describeExits(f *assess.Function) {
+	p.startsOver = f.Leaving().StartsOver
 	for _, x := range f.Leaving().Exits {
 		switch x.Kind {
 		case insn.ExitRet:

@@ -100,6 +100,9 @@ func (tg *Target) adoptCalls(p *Placed, l *planner.ExitWay) {
 		x.Probe, x.Pop, x.TGID, x.Return, x.Time = p, p.pop(), tg.Proc.PID(), symbols.Addr(in.Return), tg.Engine.now
 		x.Key = callKey{PID: tg.Proc.PID(), G: g, SP: distance}
 		x.Entry = append(x.Entry[:0], l.Calls().Entry(mem, in.Number)[:p.Program.EntrySize()]...)
-		tg.calls.Enter(x, func(old *Instance) bool { return old.Probe == p }, func(*Instance) {})
+		s := tg.Engine
+		s.done = tg.calls.Leave(x.Key, func(old *Instance) bool { return old.Probe == p }, s.done)
+		s.forget(tg)
+		tg.calls.Add(x)
 	}
 }

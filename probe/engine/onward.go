@@ -133,35 +133,25 @@ func (tg *Target) passRow(k detour.Calls, row int) {
 
 // followRow is enterOne for a call that was noted in a table and has left its function.
 func (s *Engine) followRow(tg *Target, th *thread, p *Placed, slot symbols.Addr, entry []byte) {
-	_, held, err := tg.returnWord(slot)
+	c, err := tg.arrivingAt(slot)
 	if err != nil {
 		s.miss(p)
 		return
 	}
-	ra, shared := tg.trapped(held)
 	key, _ := p.callKey(tg, &s.regs, slot)
-	if s.comesBack(tg, p, key, ra, shared, true) {
+	s.forgetOver(tg, p, key, c)
+	in := s.instance(tg, th, p, key, c)
+	if in == nil {
 		return
 	}
-	pool := p.instances()
-	in := pool.Get()
-	if in == nil {
-		tg.reclaim(th, pool)
-		if in = pool.Get(); in == nil {
-			s.miss(p)
-			return
-		}
-	}
-	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
-	in.Slot, in.Return, in.Time, in.Key = slot, ra, s.now, key
-	in.Inside = false
-	if !shared && !tg.catchReturn(s.Run, in) {
-		pool.Put(in)
+	in.Jumped = true
+	if c.by == nil && !tg.catchReturn(s.Run, in) {
+		in.Pool.Put(in)
 		s.miss(p)
 		return
 	}
 	in.Entry = append(in.Entry[:0], entry[:p.Program.EntrySize()]...)
-	tg.enter(in, shared, true)
+	tg.calls.Add(in)
 }
 
 // probeOf finds the armed probe with number id; nil if there is none.

@@ -33,6 +33,9 @@ type Placed struct {
 	// tails says that the function may leave by a jump to another function. Then a call that is
 	// entered with the same slot may be the same call.
 	tails bool
+	// startsOver says that the function may jump to its own entry. Then a call that is entered with
+	// the same slot may be the same call, too.
+	startsOver bool
 	// alone says that each exit is a hit by itself, which needs nothing from the entry.
 	alone bool
 	never bool // no instruction of the function returns

@@ -35,31 +35,30 @@ import (
 // enterCall makes an instance for each return probe of the site. The thread is at the function's
 // entry, and the session's context is filled.
 func (s *Engine) enterCall(ctx context.Context, tg *Target, th *thread, st *Site) {
+	if s.Stopping {
+		return
+	}
 	slot := symbols.Addr(s.regs.GPR[fetch.SP])
-	var ra symbols.Addr
-	known, shared := false, false
+	c, err := tg.arrivingAt(slot)
 	for _, p := range st.returns {
-		if s.Stopping || !p.followed() {
+		if !p.followed() {
 			continue
 		}
-		if !p.feed.enabled(p) {
-			s.enterUnseen(tg, p, slot)
-			continue
+		key, ok := callKey{}, false
+		if err == nil {
+			key, ok = p.callKey(tg, &s.regs, slot)
 		}
-		if !known {
-			_, held, err := tg.returnWord(slot)
-			if err != nil {
-				// A stack that can't be read holds no return address.
-				s.miss(p)
-				continue
+		if ok {
+			s.forgetOver(tg, p, key, c)
+		}
+		switch {
+		case !p.feed.enabled(p):
+		case !ok:
+			s.miss(p) // a stack that can't be read holds no return address
+		default:
+			if in := s.enterOne(ctx, tg, th, p, key, c); in != nil && in.Trampoline >= 0 {
+				c.by = in
 			}
-			// If a call has a trapping return trampoline there, its function has jumped here.
-			// Both calls return by that trampoline.
-			ra, shared = tg.trapped(held)
-			known = true
-		}
-		if in := s.enterOne(ctx, tg, th, p, slot, ra, shared); in != nil && in.Trampoline >= 0 {
-			shared = true
 		}
 	}
 }
@@ -72,54 +71,23 @@ func (p *Placed) followed() bool {
 	return p.returns() && (!p.target.Engine.Opts.Detach || p.user().handles())
 }
 
-// enterUnseen handles a call of a disabled probe: it forgets the noted call that had the same slot.
-// That call was abandoned, and would else end at the return of the new one. A noted call with a
-// return trampoline needs none of this: the program has written over the trampoline's address.
-func (s *Engine) enterUnseen(tg *Target, p *Placed, slot symbols.Addr) {
-	key, ok := p.callKey(tg, &s.regs, slot)
-	if !ok {
-		return
-	}
-	s.done = tg.calls.Take(key, func(in *Instance) bool { return in.Probe == p && in.Trampoline < 0 }, s.done)
-	for _, in := range s.done {
-		in.Pool.Put(in)
-	}
-	s.done = s.done[:0]
-}
-
-// enterOne makes an instance for one probe; nil if the call is not followed. shared says that the
-// slot leads to the trapping return trampoline of another instance of the same call.
-func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, slot, ra symbols.Addr, shared bool) *Instance {
-	key, ok := p.callKey(tg, &s.regs, slot)
-	if !ok {
-		s.miss(p)
-		return nil
-	}
-	if s.comesBack(tg, p, key, ra, shared, false) {
-		return nil
-	}
-	pool := p.instances()
-	in := pool.Get()
+// enterOne makes an instance for one probe; nil if the call is not followed.
+func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed, key callKey, c arriving) *Instance {
+	in := s.instance(tg, th, p, key, c)
 	if in == nil {
-		tg.reclaim(th, pool)
-		if in = pool.Get(); in == nil {
-			s.miss(p)
-			return nil
-		}
+		return nil
 	}
-	in.Probe, in.Pop, in.TID, in.TGID = p, p.pop(), th.t.TID(), tg.Proc.PID()
-	in.Slot, in.Return, in.Time, in.Key = slot, ra, s.now, key
 	if p.user().handles() && s.entryHandler(p, in) {
-		pool.Put(in)
+		in.Pool.Put(in)
 		return nil
 	}
 	if p.never {
-		pool.Put(in)
+		in.Pool.Put(in)
 		return nil // the function never returns: a return with this stack pointer is another call's
 	}
 	in.Inside = !p.GoABI && tg.watches(ctx, p)
-	if !p.GoABI && !in.Inside && !shared && !tg.catchReturn(ctx, in) {
-		pool.Put(in)
+	if !p.GoABI && !in.Inside && c.by == nil && !tg.catchReturn(ctx, in) {
+		in.Pool.Put(in)
 		s.miss(p)
 		return nil
 	}
@@ -130,7 +98,7 @@ func (s *Engine) enterOne(ctx context.Context, tg *Target, th *thread, p *Placed
 		s.ctx.Time = s.counter.TSC()
 	}
 	in.Entry = p.Program.EvalEntry(&s.ctx, in.Entry[:0])
-	tg.enter(in, shared, false)
+	tg.calls.Add(in)
 	return in
 }
 

@@ -128,11 +128,5 @@ func (tg *Target) callBefore(ra symbols.Addr) (assess.Place, bool) {
 func (s *Engine) leftBehind(tg *Target) {
 	sp := s.regs.GPR[fetch.SP]
 	s.done = tg.calls.Under(tg.Proc.PID(), sp, s.done)
-	for _, in := range s.done {
-		if in.Trampoline >= 0 {
-			tg.freeTrampoline(in)
-		}
-		in.Pool.Put(in)
-	}
-	s.done = s.done[:0]
+	s.forget(tg)
 }

@@ -45,17 +45,34 @@ func (tg *Target) returnWord(slot symbols.Addr) (at, ra symbols.Addr, err error)
 	return 0, 0, errors.New("return trampolines lead to one another without end") // the program has written to the instances
 }
 
-// trapped returns the program's address for one that returnWord has found. shared says that a call
-// has the trapping return trampoline there.
-func (tg *Target) trapped(ra symbols.Addr) (to symbols.Addr, shared bool) {
+// trapped returns the program's address for one that returnWord has found. by is the call whose trapping
+// return trampoline it is; nil if there is none.
+func (tg *Target) trapped(ra symbols.Addr) (to symbols.Addr, by *Instance) {
 	i, ok := tg.Area.Trampolines.At(ra)
 	if !ok {
-		return ra, false
+		return ra, nil
 	}
-	if in := tg.calls.ByTrampoline(i); in != nil {
-		return in.Return, true
+	if by = tg.calls.ByTrampoline(i); by != nil {
+		return by.Return, by
 	}
-	return tg.Area.Trampolines.Target(i), false
+	return tg.Area.Trampolines.Target(i), nil
+}
+
+// arriving is a call at the entry of its function, or, where it was noted in a table, behind it.
+type arriving struct {
+	slot, ret symbols.Addr
+	by        *Instance // the call whose trapping return trampoline is there: the same call, or one that has jumped here; nil: none
+}
+
+// arrivingAt finds out where a call returns to whose slot is known.
+func (tg *Target) arrivingAt(slot symbols.Addr) (c arriving, err error) {
+	_, held, err := tg.returnWord(slot)
+	if err != nil {
+		return c, err
+	}
+	c.slot = slot
+	c.ret, c.by = tg.trapped(held)
+	return c, nil
 }
 
 // catchReturn makes the thread stop when it has returned to in.Return, by a breakpoint there or by a
@@ -68,9 +85,9 @@ func (tg *Target) catchReturn(ctx context.Context, in *Instance) bool {
 	if err != nil {
 		return false
 	}
-	to, shared := tg.trapped(ra)
-	if shared || to != in.Return {
-		return shared && to == in.Return
+	to, by := tg.trapped(ra)
+	if by != nil || to != in.Return {
+		return by != nil && to == in.Return
 	}
 	i, trampoline, ok := tg.Area.Trampolines.Take(at, in.Return)
 	if !ok {
@@ -109,59 +126,4 @@ func (tg *Target) moveRows(slot, was, is uint64) {
 			}
 		}
 	}
-}
-
-// enter adds a call to those that breakpoints follow, and forgets others with its key that are over:
-// a call with the same slot means that they were abandoned, unless their functions have jumped on and
-// the call is still active. It is, if the slot has their return trampoline; shared says so. together says
-// that calls of the same stop are one call, whatever their functions.
-func (tg *Target) enter(in *Instance, shared, together bool) {
-	tg.calls.Enter(in, func(old *Instance) bool {
-		switch {
-		case old.Time == in.Time && old.TID == in.TID && old.Probe != in.Probe && (together || old.Probe.Where.Addr == in.Probe.Where.Addr):
-			return false // the same call, noted for another probe
-		case !shared && tg.unpatchable[in.Return]:
-			return true // else the slot would have its trampoline
-		case shared && old.Return == in.Return && !old.Inside && old.Probe != in.Probe:
-			return false
-		}
-		return old.Probe == in.Probe || old.Inside || !old.Probe.tails || old.Return != in.Return
-	}, func(old *Instance) {
-		if old.Trampoline >= 0 {
-			tg.freeTrampoline(old)
-		}
-	})
-}
-
-// comesBack reports whether a call that is entered is one that has come back to the probe's function by
-// jumps, from an earlier call with the same slot that breakpoints follow and that is still active. Then
-// it is not followed, because the instance of the other returns for both, and it is missed, unless the
-// function has only jumped to its own entry. noted says that the call was noted in a table, and has left
-// the function since.
-func (s *Engine) comesBack(tg *Target, p *Placed, key callKey, ra symbols.Addr, shared, noted bool) bool {
-	if p.GoABI {
-		return false
-	}
-	old := tg.calls.Find(key, func(in *Instance) bool { return in.Probe == p && in.Return == ra })
-	if old == nil || !shared && !tg.seesCalls(ra) {
-		return false // without its call instruction, a call that was abandoned looks the same
-	}
-	if !noted && (old.Inside || old.Back || p.watch == unwatchable) {
-		if f, err := tg.funcs.Leaving(*p.Where); err == nil && f.Leaving().StartsOver {
-			return true
-		}
-	}
-	if old.Inside {
-		return false
-	}
-	old.Back = true
-	s.miss(p)
-	return true
-}
-
-// seesCalls reports whether a breakpoint is at the call instruction before a return address, where calls that were
-// abandoned are forgotten (leftBehind).
-func (tg *Target) seesCalls(ra symbols.Addr) bool {
-	st := tg.Sites[tg.callers[ra]]
-	return st != nil && st.Armed && st.calls
 }

@@ -120,11 +120,6 @@ func (s *Engine) leaveFunction(ctx context.Context, tg *Target, th *thread, st *
 		key, _ := p.callKey(tg, &s.regs, symbols.Addr(sp))
 		found := tg.calls.Take(key, func(in *Instance) bool { return in.Inside && in.Probe == p && uint64(in.Slot) == sp }, s.done[len(s.done):])
 		s.done = append(s.done, found...)
-		if st.outwards {
-			if in := tg.calls.Find(key, func(in *Instance) bool { return in.Back && in.Probe == p && uint64(in.Slot) == sp }); in != nil {
-				in.Back = false
-			}
-		}
 	}
 	if len(s.done) == 0 {
 		return
@@ -171,7 +166,7 @@ func (s *Engine) followOutside(ctx context.Context, tg *Target) {
 	slices.Reverse(list) // in the order in which the calls were entered
 	shared := false
 	for _, in := range list {
-		in.Inside = false
+		in.Inside, in.Jumped = false, true
 		if !shared && !tg.catchReturn(ctx, in) {
 			in.Pool.Put(in)
 			s.miss(in.Probe)

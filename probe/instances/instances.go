@@ -28,7 +28,7 @@ type Instance[P, U any] struct {
 	Return     symbols.Addr // where it returns to
 	Trampoline int          // index of the return trampoline that stands in Slot; -1: none
 	Inside     bool         // it returns by its function's own returns
-	Back       bool         // its function was entered again by jumps, and has not jumped on since
+	Jumped     bool         // it was seen to leave its function by a jump
 	Entry      []byte       // what the program captured at entry
 	Time       uint64       // of the entry, CLOCK_MONOTONIC ns
 	Pool       *Pool[P, U]
@@ -75,7 +75,7 @@ func (p *Pool[P, U]) Get() *Instance[P, U] {
 	} else {
 		in = new(Instance[P, U])
 	}
-	in.next, in.Pool, in.Trampoline, in.Inside, in.Back, in.Entry = nil, p, -1, false, false, in.Entry[:0]
+	in.next, in.Pool, in.Trampoline, in.Inside, in.Jumped, in.Entry = nil, p, -1, false, false, in.Entry[:0]
 	if p.active == nil {
 		p.active = make(map[*Instance[P, U]]struct{}, min(p.Max, 64))
 	}
@@ -168,38 +168,37 @@ func (c *Set[P, U]) All(yield func(*Instance[P, U]) bool) {
 	}
 }
 
-// Enter adds an instance. Instances with the same key were either left by
-// tail calls and are still to return with this one, or were abandoned
-// (longjmp, an exception) before the stack grew to the same place again.
-// stale tells which; the stale ones go back to their pools, with all that
-// were entered after them.
-func (c *Set[P, U]) Enter(in *Instance[P, U], stale func(old *Instance[P, U]) bool, over func(old *Instance[P, U])) {
+// Leave removes the instances with a key that were abandoned (longjmp, an exception) before the stack grew to the same
+// place again, and returns them, the first entered first. Others with that key have left their functions by tail calls
+// and are still to return. stale is asked from the first entered on: the first that is stale goes, with all that were
+// entered after it. The result is valid until the next call of any method.
+func (c *Set[P, U]) Leave(k Key, stale func(old *Instance[P, U]) bool, into []*Instance[P, U]) []*Instance[P, U] {
+	into = into[:0]
+	list := c.byKey[k]
+	i := slices.IndexFunc(list, stale)
+	if i < 0 {
+		return into
+	}
+	into = append(into, list[i:]...)
+	c.set(k, list[:i])
+	return into
+}
+
+// Add adds an instance to those with its key, as the last that was entered.
+func (c *Set[P, U]) Add(in *Instance[P, U]) {
 	list, ok := c.byKey[in.Key]
 	if !ok && len(c.spare) > 0 {
 		list = c.spare[len(c.spare)-1]
 		c.spare = c.spare[:len(c.spare)-1]
 	}
-	for i, old := range list {
-		if stale(old) {
-			for _, dead := range list[i:] {
-				over(dead)
-				dead.Pool.Put(dead)
-			}
-			list = list[:i]
-			break
-		}
-	}
-	c.byKey[in.Key] = list
-	c.Add(in)
-}
-
-// Add adds an instance to those with its key, as the last that was entered.
-func (c *Set[P, U]) Add(in *Instance[P, U]) {
-	c.byKey[in.Key] = append(c.byKey[in.Key], in)
+	c.byKey[in.Key] = append(list, in)
 	if !slices.Contains(c.pops, in.Pop) {
 		c.pops = append(c.pops, in.Pop)
 	}
 }
+
+// With goes through the instances with a key, the first entered first.
+func (c *Set[P, U]) With(k Key) iter.Seq[*Instance[P, U]] { return slices.Values(c.byKey[k]) }
 
 // Take removes and returns the instances with that key that ok accepts, the
 // last entered first. The result is valid until the next call of any method.
@@ -222,14 +221,6 @@ func (c *Set[P, U]) Take(k Key, ok func(*Instance[P, U]) bool, into []*Instance[
 	}
 	c.set(k, keep)
 	return into
-}
-
-// Find returns the first instance with that key that ok accepts; nil if there is none.
-func (c *Set[P, U]) Find(k Key, ok func(*Instance[P, U]) bool) *Instance[P, U] {
-	if i := slices.IndexFunc(c.byKey[k], ok); i >= 0 {
-		return c.byKey[k][i]
-	}
-	return nil
 }
 
 // Of lists the calls that a thread has made.

@@ -20,13 +20,15 @@ func entered(c *set, p *pool, probe string, k Key, stale func(*call) bool) *call
 		return nil
 	}
 	in.Probe, in.Key, in.Slot = probe, k, symbols.Addr(k.SP-8)
-	c.Enter(in, stale, ignore)
+	for _, dead := range c.Leave(k, stale, nil) {
+		dead.Pool.Put(dead)
+	}
+	c.Add(in)
 	return in
 }
 
 func none(*call) bool { return false }
 func all(*call) bool  { return true }
-func ignore(*call)    {}
 
 func names(list []*call) (out []string) {
 	for _, in := range list {
@@ -132,11 +134,11 @@ func TestSetFinds(t *testing.T) {
 	}{{"plain", 0, 7}, {"pops", 16, 8}} {
 		in := p.Get()
 		in.Probe, in.Pop, in.TID, in.Slot, in.Key = x.name, x.pop, x.tid, sp-8, Key{PID: 1, SP: sp + x.pop}
-		c.Enter(in, none, ignore)
+		c.Add(in)
 	}
 	above := p.Get()
 	above.Probe, above.Slot, above.Key = "above", sp, Key{PID: 1, SP: sp + 16} // of another slot, with the key of pops
-	c.Enter(above, none, ignore)
+	c.Add(above)
 	if got := names(c.Of(8)); !slices.Equal(got, []string{"pops"}) {
 		t.Errorf("thread 8 has made %v", got)
 	}

@@ -1,0 +1,91 @@
+package probe
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kprobe/internal/fixture"
+)
+
+// ringNumbers is what probe_rings says of a function.
+type ringNumbers struct{ in, left uint64 }
+
+func ringsSaid(t *testing.T, line string) map[string]ringNumbers {
+	t.Helper()
+	out := map[string]ringNumbers{}
+	f := strings.Fields(line)
+	for i := 1; i+2 < len(f); i += 3 {
+		in, err := strconv.ParseUint(f[i+1], 10, 64)
+		left, err2 := strconv.ParseUint(f[i+2], 10, 64)
+		if err != nil || err2 != nil {
+			t.Fatalf("the program printed %q", line)
+		}
+		out[f[i]] = ringNumbers{in, left}
+	}
+	return out
+}
+
+// ringDefs are definitions of functions' entries and returns; the returns have more.
+func ringDefs(names []string, more string) (defs []string) {
+	for _, n := range names {
+		defs = append(defs, "p:in_"+n+" "+n, "r:"+n+" "+n+more)
+	}
+	return defs
+}
+
+// TestRings: where functions jump to one another in circles, each call is a hit or missed, however its return is seen, and a
+// hit if there are instances for all. Calls that longjmp or an exception has left are neither; where hits are counted as
+// calls come back, and where none is free, some of these may be.
+func TestRings(t *testing.T) {
+	for _, flags := range [][]string{{"-DTHROWS"}, {"-fno-exceptions", "-Wl,--as-needed"}} {
+		prog := fixture.Build(t, "probe_rings.cc", append([]string{"-O2", "-pthread"}, flags...)...)
+		args := []string{"1", "2"}
+		want := plain(t, prog, args...)
+		numbers := ringsSaid(t, want)
+		var names []string
+		for n := range numbers {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		const recorded = " v=$retval x=$arg1"
+		for _, c := range []struct {
+			name    string
+			o       Options
+			more    string
+			comes   bool // calls that come back may be hits at once
+			missing bool // some may be missed
+		}{
+			{"jumps, counted", Options{CountOnly: true, Active: 1024}, "", true, false},
+			{"jumps, recorded", Options{Active: 1024}, recorded, false, false},
+			{"breakpoints, counted", Options{CountOnly: true, NoOptimize: true, Active: 1024}, "", false, false},
+			{"breakpoints, recorded", Options{NoOptimize: true, Active: 1024}, recorded, false, false},
+			{"breakpoints, counted, few instances", Options{CountOnly: true, NoOptimize: true, Active: 4}, "", true, true},
+			{"breakpoints, few instances", Options{NoOptimize: true, MaxActive: 4}, recorded, false, true},
+		} {
+			t.Run(flags[0]+" "+c.name, func(t *testing.T) {
+				sub := startSubject(t, prog, args...)
+				l, _ := engage(t, sub.pid(), c.o, ringDefs(names, c.more)...)
+				if got := sub.work(); got != want {
+					t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+				}
+				l.finish(sub.pid())
+				sub.end()
+				for _, n := range names {
+					in, of := l.stat("in_"+n), numbers[n]
+					if in.Hits != of.in {
+						t.Errorf("%s: entered %d times, want %d", n, in.Hits, of.in)
+					}
+					st, most := l.stat(n), of.in-of.left
+					if c.comes || c.missing {
+						most = of.in
+					}
+					if all := st.Hits + st.Missed; all < of.in-of.left || all > most || st.Missed > 0 && !c.missing {
+						t.Errorf("%s: %d hits, %d missed, want %d of %d", n, st.Hits, st.Missed, of.in-of.left, of.in)
+					}
+				}
+			})
+		}
+	}
+}
