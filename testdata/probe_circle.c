@@ -1,6 +1,6 @@
 // Functions that jump to one another in a circle, some of which leave it by longjmp. After a line on standard input
-// they are called, and the program prints how many calls of each have ended by a return, and how many of those were
-// not called but jumped to from the circle.
+// they are called, and the program prints how many calls of each have ended by a return, and how many of those of the first
+// two came when as many as its second argument says waited already.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,28 +38,29 @@ CALLED long site(long (*f)(long), long x) { return f(x) + 1; }
 int main(int argc, char **argv)
 {
 	char line[16];
-	long pings = 0, pongs = 0, again[2] = {0, 0}, rings = 0, ringed = 0, sum = 0, z = 0;
+	long pings = 0, pongs = 0, again[2] = {0, 0}, rings = 0, sum = 0, z = 0, wait;
 
 	puts("ready");
 	fflush(stdout);
-	if (argc < 2 || !fgets(line, sizeof line, stdin))
+	if (argc < 3 || !fgets(line, sizeof line, stdin))
 		return 3;
+	wait = atol(argv[2]);
 	for (long r = 0; r < atol(argv[1]); r++)
 		for (long deep = 0; deep < 2000; deep += deep < 20 ? 1 : 1000) {
 			if (setjmp(out) == 0)
 				site(ping, LEAVES + 1);
 			sum += site(ping, deep);
-			pings += deep / 2 + 1;
-			pongs += (deep + 1) / 2;
-			again[0] += deep / 2;
-			again[1] += deep > 0 ? (deep + 1) / 2 - 1 : 0;
+			long n[2] = {deep / 2 + 1, (deep + 1) / 2};
+			pings += n[0];
+			pongs += n[1];
+			for (int i = 0; i < 2; i++)
+				again[i] += n[i] > wait ? n[i] - wait : 0;
 			sum += site(z_10, deep) + site(z_49, deep);
 			z += 2;
 			sum += site(r_0, deep);
 			rings += deep + 1;
-			ringed += deep > 9 ? deep - 9 : 0;
 		}
-	printf("done %ld %ld %ld %ld %ld %ld %ld %ld\n", pings, pongs, rings, z, again[0], again[1], ringed, sum & 1);
+	printf("done %ld %ld %ld %ld %ld %ld %ld\n", pings, pongs, rings, z, again[0], again[1], sum & 1);
 	fflush(stdout);
 	return fgets(line, sizeof line, stdin) ? 7 : 3;
 }

@@ -23,8 +23,9 @@ import (
 // with that slot are of abandoned calls. So the entry frees all rows with the slot that aren't
 // marked as passing on (Passing). A function that notes its calls here therefore needs no separate
 // detour for arriving calls. If a marked row is of its own probe, functions jump to one another in
-// a circle, maybe without end. Then a call that is only counted takes the place of the one before,
-// which is a hit (joinRow); any other is missed.
+// a circle, maybe without end. Then a call that a tally counts takes the place of the one before,
+// which is a hit (joinRow). Any other has a row of its own, and all return together; beyond mostBack it
+// is missed.
 //
 // A row belongs to the probe whose number, its owner, is at its end, or to several (owners.go).
 // Rows with a call's slot lie near the row of its hash, at most as far away as its reach says. A
@@ -43,11 +44,15 @@ const (
 	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
 	// lead into the shared code.
 	joinedOwner = 1 << 31
-	// startsOver is the bit that means Calls.StartsOver there. alreadyThere is set while a call is noted: a row with the
-	// slot has a call of the probe already. rowOwner are the bits that a row has of the number.
+	// startsOver is the bit that means Calls.StartsOver there. While a call is noted, the bits from alreadyThere to
+	// below startsOver count the rows with the slot that have a call of the probe already. rowOwner are the bits that
+	// a row has of the number.
 	startsOver   = 1 << 29
-	alreadyThere = 1 << 28
+	alreadyThere = 1 << 20
 	rowOwner     = anywhere | ownerID
+	// mostBack is how many calls of a probe with the same slot have rows. Each makes all later calls that begin at
+	// the same row look further.
+	mostBack = 16
 )
 
 // NewCommonCalls lays out a table for the calls of several probes whose programs keep at most
@@ -167,11 +172,12 @@ func (b *builder) noteCommon(jump bool) {
 	b.Load(asm.W64, asm.CX, asm.At(asm.SP, linkFrom))
 	b.owned()
 	others()
-	b.TestImm(asm.W32, asm.R11, alreadyThere)
 	if b.table == nil {
+		b.TestImm(asm.W32, asm.R11, startsOver-mostBack*alreadyThere)
 		b.Jcc(asm.NE, missed)
 	} else {
 		back := b.NewLabel()
+		b.TestImm(asm.W32, asm.R11, startsOver-alreadyThere)
 		b.Jcc(asm.NE, back)
 		b.later(func() {
 			b.Bind(back)

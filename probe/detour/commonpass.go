@@ -59,13 +59,13 @@ func (b *builder) arrive(own bool) {
 	})
 }
 
-// lookAlready sets alreadyThere in R11 if the row CX has a call of the probe with number R11, and continues at on then. SI
+// lookAlready adds alreadyThere to R11 if the row CX has a call of the probe with number R11, and continues at on then. SI
 // is the head of the calls. Changes AX.
 func (b *builder) lookAlready(on asm.Label) {
 	dx := b.tidLink()
 	b.Store(asm.W32, dx, asm.DX)
 	b.ifOwner(func(func() asm.Mem) {
-		b.OpImm(asm.Or, asm.W32, asm.R11, alreadyThere)
+		b.OpImm(asm.Add, asm.W32, asm.R11, alreadyThere)
 		b.Load(asm.W32, asm.DX, dx)
 		b.Jmp(on)
 	})
