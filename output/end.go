@@ -112,7 +112,7 @@ func CountsLine(events uint64, stats []results.Stats) string {
 		fmt.Fprintf(&b, ", %d beyond --limit", t.Limited)
 	}
 	if t.Missed > 0 {
-		fmt.Fprintf(&b, ", %d missed (no free return instance: a larger --maxactive helps)", t.Missed)
+		fmt.Fprintf(&b, ", %d missed (%s)", t.Missed, results.WhyMissed)
 	}
 	return b.String()
 }

@@ -126,7 +126,7 @@ func TestEndLine(t *testing.T) {
 		{"one", 1, []results.Stats{stats("g", "e", 1, 0)}, []int{42}, nil, "1 event, 0 lost; process 42 runs on"},
 		{"all that can be told", 5, []results.Stats{lossy}, []int{1, 2}, []results.Death{{PID: 3, Signal: syscall.SIGSEGV}},
 			"5 events, 3 filtered out, 2 lost (the buffer was full, or the trace ended before they were read: 28.6 % of all; a larger --ring helps), " +
-				"4 missed (no free return instance: a larger --maxactive helps); 2 processes run on"},
+				"4 missed (no free return instance: a larger --maxactive helps, but not always where functions jump to one another in a circle); 2 processes run on"},
 		{"killed", 0, nil, nil, []results.Death{{PID: 3, Signal: syscall.SIGTERM}, {PID: 4, Signal: syscall.SIGSEGV}}, "0 events, 0 lost; process 4 was killed by SIGSEGV"},
 		{"killed by a signal without a name", 0, nil, nil, []results.Death{{PID: 3, Signal: 40}}, "0 events, 0 lost; process 3 was killed by signal 40"},
 	}

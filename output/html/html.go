@@ -19,6 +19,7 @@ import (
 	"kprobe/internal/quote"
 	"kprobe/output/recording"
 	"kprobe/output/report"
+	"kprobe/probe/results"
 )
 
 //go:embed page
@@ -197,7 +198,7 @@ func (p *Page) losses(note func(string, ...any)) {
 			note("%s hits were beyond --limit, and not recorded: calls and times are of the others.", grouped(sum.Limited))
 		}
 		if sum.Missed > 0 {
-			note("%s calls were missed: no instance was free for them.", grouped(sum.Missed))
+			note("%s calls were missed (%s).", grouped(sum.Missed), results.WhyMissed)
 		}
 		if sum.Filtered > 0 {
 			note("%s hits were refused by filters.", grouped(sum.Filtered))

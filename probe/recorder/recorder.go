@@ -313,7 +313,7 @@ func (h *Held) Line(n uint64) string {
 		fmt.Fprintf(&s, "; %d beyond --limit", limited)
 	}
 	if missed > 0 {
-		fmt.Fprintf(&s, "; %d missed (no free return instance: a larger --maxactive helps)", missed)
+		fmt.Fprintf(&s, "; %d missed (%s)", missed, results.WhyMissed)
 	}
 	if h.Unfinished > 0 {
 		fmt.Fprintf(&s, "; %d not finished", h.Unfinished)

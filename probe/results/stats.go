@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// WhyMissed says in messages why calls were missed.
+const WhyMissed = "no free return instance: a larger --maxactive helps, but not always where functions jump to one another in a circle"
+
 // Stats are the counters of one event, summed over its places: Hits = Recorded + Filtered +
 // Lost + Limited. Missed calls are not in Hits.
 type Stats struct {
@@ -21,8 +24,9 @@ type Stats struct {
 	// thread was killed or jumped out of it. The others found the buffer full, or were in
 	// it when the trace ended.
 	Unfinished uint64
-	// Missed is nmissed: calls for which no return instance was free, counted when they are
-	// entered. Instances of calls that don't return (longjmp, an exception, a thread's end)
+	// Missed is nmissed: calls for which no return instance was free, or that have come back by
+	// jumps to a function in which a call waits, where only one can be followed. They are counted
+	// when they are entered. Instances of calls that don't return (longjmp, an exception, a thread's end)
 	// are reclaimed when they are needed: by the thread itself or, for those of other
 	// threads, within two looks of the tracer, 10 ms after Missed grew, or 160 ms if it
 	// hadn't grown for long. Until then calls that find no instance count as missed.

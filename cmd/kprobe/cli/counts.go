@@ -15,6 +15,7 @@ import (
 	"kprobe/output/report"
 	"kprobe/output/spread"
 	"kprobe/probe"
+	"kprobe/probe/results"
 )
 
 // countsPage is --html of commands that count: a page of what was counted, written at the end.
@@ -72,7 +73,7 @@ func (p *countsPage) write(d *Deps, title string, stats []probe.Stats, fill func
 	page.Facts = append(page.Facts, html.Fact{Term: "Definitions", Text: strings.Join(p.defs, "; ")})
 	sum := output.Sum(stats)
 	if sum.Missed > 0 {
-		page.Notes = append(page.Notes, fmt.Sprintf("%s calls were missed: no instance was free for them (--maxactive N).", grouped(int(sum.Missed))))
+		page.Notes = append(page.Notes, fmt.Sprintf("%s calls were missed (%s).", grouped(int(sum.Missed)), results.WhyMissed))
 	}
 	if sum.Lost > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s hits were lost.", grouped(int(sum.Lost))))
