@@ -35,8 +35,8 @@ FILTERED as well, JSON as "filtered". In a pipe a line is EVENT HITS NMISSED,
 and the summary on standard error says how many hits of each event passed the
 filter. --latency counts only calls that passed.
 
-A missed hit is a call for which a return probe had no free instance. It is not
-among the hits.
+A missed hit is a call for which a return probe had no free instance, or one of
+a circle of jumps that it can't follow. It is not among the hits.
 
 On a terminal the counters are a table that is redrawn every second, the fastest
 event first. With --interval they are printed again and again, also elsewhere,
