@@ -36,10 +36,10 @@ func (w *ways) Hit(h *Hit) error {
 	return nil
 }
 
-// said parses what the program prints.
-func (w *ways) said(t *testing.T, line string) (n, sum map[string]int64) {
+// numbersOf parses what a program prints: for each name two numbers.
+func numbersOf(t *testing.T, line string) (first, second map[string]int64) {
 	t.Helper()
-	n, sum = map[string]int64{}, map[string]int64{}
+	first, second = map[string]int64{}, map[string]int64{}
 	f := strings.Fields(line)
 	for i := 1; i+2 < len(f); i += 3 {
 		k, err := strconv.ParseInt(f[i+1], 10, 64)
@@ -47,9 +47,9 @@ func (w *ways) said(t *testing.T, line string) (n, sum map[string]int64) {
 		if err != nil || err2 != nil {
 			t.Fatalf("the program printed %q", line)
 		}
-		n[f[i]], sum[f[i]] = k, s
+		first[f[i]], second[f[i]] = k, s
 	}
-	return n, sum
+	return first, second
 }
 
 var exitWays = []string{"sw", "coldy", "ta", "tb", "tc", "thr", "nest", "deep", "hsig", "raiser", "leaver", "co", "bt", "forker", "ended"}
@@ -86,7 +86,7 @@ func TestExitWays(t *testing.T) {
 				}
 				l.finish(sub.pid())
 				sub.end()
-				n, sum := sink.said(t, got)
+				n, sum := numbersOf(t, got)
 				for _, f := range exitWays {
 					if st := l.stat(f); sink.n[f] != n[f] || sink.sum[f] != sum[f] || st.Missed != 0 || st.Hits != uint64(n[f]) {
 						t.Errorf("%s: %d returns seen, sum %d, %d missed; want %d, %d, 0", f, sink.n[f], sink.sum[f], st.Missed, n[f], sum[f])
@@ -183,7 +183,7 @@ func TestExitGivesWay(t *testing.T) {
 			}
 			l.finish(sub.pid())
 			sub.end()
-			n, sum := sink.said(t, got)
+			n, sum := numbersOf(t, got)
 			for _, f := range exitWays {
 				if st := l.stat(f); sink.n[f] != n[f] || sink.sum[f] != sum[f] || st.Missed != 0 {
 					t.Errorf("%s: %d returns seen, sum %d, %d missed; want %d, %d, 0", f, sink.n[f], sink.sum[f], st.Missed, n[f], sum[f])

@@ -24,15 +24,11 @@ func TestHitsBeforeLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun, _ := s.counted()
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	// As in the moments of arming and leaving, Run would end the session.
-	go func() { ran <- session.engine.Tracer.Run(ctx, session.handler()) }()
+	stop := traceMeanwhile(t, session)
 	if !waitUntil(func() bool { now, _ := s.counted(); return now[0] > begun[0]+200 && now[1] > begun[1]+200 }) {
 		t.Error("the program makes no calls")
 	}
-	cancel()
-	<-ran
+	stop()
 	out, err := session.Detach(t.Context())
 	if err != nil || len(out) != 1 || !strings.Contains(out[0].Why, "breakpoint") {
 		t.Fatalf("%+v, %v", out, err)
@@ -58,4 +54,16 @@ func TestHitsBeforeLeft(t *testing.T) {
 	}
 	s.takenOut()
 	s.end()
+}
+
+// traceMeanwhile has a session trace its process until stop is called, as in the moments of arming and leaving: Run would
+// end the session.
+func traceMeanwhile(t *testing.T, s *Session) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- s.engine.Tracer.Run(ctx, s.handler()) }()
+	return func() {
+		cancel()
+		<-ran
+	}
 }

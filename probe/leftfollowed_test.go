@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -29,14 +28,10 @@ func TestLeftFollowed(t *testing.T) {
 			if err := session.Arm(t.Context(), parseDefs(t, slow, "r:rec/hit works v=$retval")); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ran := make(chan error, 1)
-			// As in the moments of arming and leaving, Run would end the session.
-			go func() { ran <- session.engine.Tracer.Run(ctx, session.handler()) }()
+			stop := traceMeanwhile(t, session)
 			s.line()
 			s.expect("waits")
-			cancel()
-			<-ran
+			stop()
 			out, err := session.Detach(t.Context())
 			if err != nil || len(out) != 1 || !strings.Contains(out[0].Why, "breakpoint") {
 				t.Fatalf("%+v, %v", out, err)

@@ -1,31 +1,12 @@
 package probe
 
 import (
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"kprobe/internal/fixture"
 )
-
-// ringNumbers is what probe_rings says of a function.
-type ringNumbers struct{ in, left uint64 }
-
-func ringsSaid(t *testing.T, line string) map[string]ringNumbers {
-	t.Helper()
-	out := map[string]ringNumbers{}
-	f := strings.Fields(line)
-	for i := 1; i+2 < len(f); i += 3 {
-		in, err := strconv.ParseUint(f[i+1], 10, 64)
-		left, err2 := strconv.ParseUint(f[i+2], 10, 64)
-		if err != nil || err2 != nil {
-			t.Fatalf("the program printed %q", line)
-		}
-		out[f[i]] = ringNumbers{in, left}
-	}
-	return out
-}
 
 // ringDefs are definitions of functions' entries and returns; the returns have more.
 func ringDefs(names []string, more string) (defs []string) {
@@ -43,12 +24,8 @@ func TestRings(t *testing.T) {
 		prog := fixture.Build(t, "probe_rings.cc", append([]string{"-O2", "-pthread"}, flags...)...)
 		args := []string{"1", "2"}
 		want := plain(t, prog, args...)
-		numbers := ringsSaid(t, want)
-		var names []string
-		for n := range numbers {
-			names = append(names, n)
-		}
-		slices.Sort(names)
+		entered, left := numbersOf(t, want)
+		names := slices.Sorted(maps.Keys(entered))
 		const recorded = " v=$retval x=$arg1"
 		for _, c := range []struct {
 			name    string
@@ -73,16 +50,16 @@ func TestRings(t *testing.T) {
 				l.finish(sub.pid())
 				sub.end()
 				for _, n := range names {
-					in, of := l.stat("in_"+n), numbers[n]
-					if in.Hits != of.in {
-						t.Errorf("%s: entered %d times, want %d", n, in.Hits, of.in)
+					calls, least := uint64(entered[n]), uint64(entered[n]-left[n])
+					if in := l.stat("in_" + n); in.Hits != calls {
+						t.Errorf("%s: entered %d times, want %d", n, in.Hits, calls)
 					}
-					st, most := l.stat(n), of.in-of.left
+					st, most := l.stat(n), least
 					if c.comes || c.missing {
-						most = of.in
+						most = calls
 					}
-					if all := st.Hits + st.Missed; all < of.in-of.left || all > most || st.Missed > 0 && !c.missing {
-						t.Errorf("%s: %d hits, %d missed, want %d of %d", n, st.Hits, st.Missed, of.in-of.left, of.in)
+					if all := st.Hits + st.Missed; all < least || all > most || st.Missed > 0 && !c.missing {
+						t.Errorf("%s: %d hits, %d missed, want %d of %d", n, st.Hits, st.Missed, least, calls)
 					}
 				}
 			})

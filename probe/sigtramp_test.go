@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,7 +91,7 @@ func TestSignalTrampolineTables(t *testing.T) {
 		want := plain(t, prog, "8")
 		sub := startSubject(t, prog, "8")
 		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, sigtrampDefs("g", "", false)...)
-		if err := l.s.Arm(context.Background(), parseDefs(t, sigtrampDefs("second", "", false)...)); err != nil {
+		if err := l.s.Arm(t.Context(), parseDefs(t, sigtrampDefs("second", "", false)...)); err != nil {
 			t.Fatal(err)
 		}
 		if got := sub.work(); got != want {

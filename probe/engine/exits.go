@@ -16,14 +16,10 @@ func (tg *Target) exitFinder() *exits.Finder {
 func (p *Placed) describeExits(f *assess.Function) {
 	p.startsOver = f.Leaving().StartsOver
 	for _, x := range f.Leaving().Exits {
-		switch x.Kind {
-		case insn.ExitRet:
-			if x.Pop != 0 || p.rare != nil {
-				p.rarer().pop = uint64(x.Pop)
-			}
-		case insn.ExitTail, insn.ExitCondTail, insn.ExitFall, insn.ExitPushed:
-			p.tails = true
+		if x.Kind == insn.ExitRet && (x.Pop != 0 || p.rare != nil) {
+			p.rarer().pop = uint64(x.Pop)
 		}
+		p.tails = p.tails || x.Kind.Onward()
 	}
 }
 

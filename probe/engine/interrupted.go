@@ -165,7 +165,7 @@ func (tg *Target) returnOf(e *effects, st stage) symbols.Addr {
 	const ret = 0xc3
 	for _, x := range f.Exits() {
 		switch _, code, ok := f.At(x.Addr); {
-		case x.Kind == insn.ExitTail || x.Kind == insn.ExitCondTail || x.Kind == insn.ExitFall || x.Kind == insn.ExitPushed:
+		case x.Kind.Onward():
 			e.ret = 0
 			return 0
 		case x.Kind == insn.ExitRet && ok && code[0] == ret:

@@ -164,15 +164,13 @@ func (s *Engine) followOutside(ctx context.Context, tg *Target) {
 	list := slices.Clone(s.done)
 	s.done = s.done[:0]
 	slices.Reverse(list) // in the order in which the calls were entered
-	shared := false
 	for _, in := range list {
 		in.Inside, in.Jumped = false, true
-		if !shared && !tg.catchReturn(ctx, in) {
+		if !tg.catchReturn(ctx, in) {
 			in.Pool.Put(in)
 			s.miss(in.Probe)
 			continue
 		}
-		shared = shared || in.Trampoline >= 0
 		tg.calls.Add(in)
 	}
 }

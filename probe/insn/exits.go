@@ -102,6 +102,9 @@ func (f *Function) Returns(exits []Exit) bool {
 // Returns reports whether a call that is left that way may return.
 func (k ExitKind) Returns() bool { return k != ExitTrap && k != ExitNoReturn && k != ExitOuter }
 
+// Onward reports whether a call that is left that way returns from other code.
+func (k ExitKind) Onward() bool { return k != ExitRet && k.Returns() }
+
 // Closed reports whether Exits has every way out: all instructions are known.
 func (f *Function) Closed() bool { return len(f.desyncs) == 0 && len(f.starts) > 0 }
 
