@@ -76,8 +76,8 @@ func (f *File) entry(v Vaddr) entry {
 func (f *File) searchEntry(v Vaddr) (e entry) {
 	var err error
 	defer rescue(f.Path, &err)
-	if b, base := f.im.ehFrame(); b != nil {
-		row, ok := unwind.Find(uint64(v), unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+	if eh := f.im.ehFrame(); eh != nil {
+		row, ok := unwind.Find(uint64(v), eh)
 		e = entryByRow(&row, ok)
 	}
 	return e
@@ -87,11 +87,11 @@ func (f *File) searchEntry(v Vaddr) (e entry) {
 func (f *File) findEntries() (out []entry) {
 	var err error
 	defer rescue(f.Path, &err)
-	b, base := f.im.ehFrame()
-	if b == nil {
+	eh := f.im.ehFrame()
+	if eh == nil {
 		return nil
 	}
-	rows := unwind.New(unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+	rows := unwind.New(eh)
 	out = make([]entry, len(f.fdes()))
 	for i, r := range f.fdes() {
 		row, ok := rows.At(uint64(r.start))

@@ -3,6 +3,7 @@ package symbols
 import (
 	"debug/elf"
 	"slices"
+	"weak"
 
 	"kprobe/symbols/unwind"
 )
@@ -14,8 +15,10 @@ type fde struct{ start, end Vaddr }
 // fdes reads the ranges of .eh_frame, in ascending order and without duplicates. At damaged data it returns the
 // ranges before that.
 func (im *image) fdes() []fde {
-	b, base := im.ehFrame()
-	frames := unwind.Section{Bytes: b, Addr: uint64(base), EH: true}
+	frames := im.ehFrame()
+	if frames == nil {
+		return nil
+	}
 	n := 0
 	frames.Ranges(func(uint64, uint64) bool { n++; return true })
 	all := make([]fde, 0, n)
@@ -39,9 +42,32 @@ func (im *image) fdes() []fde {
 	return slices.CompactFunc(all, func(x, y fde) bool { return x.start == y.start })
 }
 
-// ehFrame is the contents of .eh_frame and its address, found by its section
+// ehFrame is .eh_frame; nil: the file has none. Who asks while another holds it, such as by an unwind.Table, gets
+// the same; else it is read.
+func (im *image) ehFrame() *unwind.Section {
+	im.mu.Lock()
+	eh := im.eh.Value()
+	im.mu.Unlock()
+	if eh != nil {
+		return eh
+	}
+	b, base := im.readEHFrame()
+	if b == nil {
+		return nil
+	}
+	eh = &unwind.Section{Bytes: b, Addr: uint64(base), EH: true}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if other := im.eh.Value(); other != nil {
+		return other
+	}
+	im.eh = weak.Make(eh)
+	return eh
+}
+
+// readEHFrame reads the contents of .eh_frame and its address, found by its section
 // or else through PT_GNU_EH_FRAME (LSB, "Exception Frames").
-func (im *image) ehFrame() ([]byte, Vaddr) {
+func (im *image) readEHFrame() ([]byte, Vaddr) {
 	if s := im.section(".eh_frame"); s != nil {
 		if b, err := im.data(s); err == nil && b != nil {
 			return b, s.addr

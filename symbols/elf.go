@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"weak"
+
+	"kprobe/symbols/unwind"
 )
 
 // Bounds on what is read of a file. A hostile file may state any size; what it states must also be inside the
@@ -40,10 +43,11 @@ type image struct {
 	sections []section
 	whole    []byte // the mapped file, once mapped was asked for
 	mu       sync.Mutex
-	unpacked []unpacked        // under mu
-	early    map[string][]byte // under mu: sections that were unpacked before the others
-	grown    int64             // under mu: bytes that its sections were unpacked to
-	cache    string            // the folder where unpacked sections are kept; "" is none
+	unpacked []unpacked                   // under mu
+	early    map[string][]byte            // under mu: sections that were unpacked before the others
+	grown    int64                        // under mu: bytes that its sections were unpacked to
+	eh       weak.Pointer[unwind.Section] // under mu: .eh_frame while somebody holds it
+	cache    string                       // the folder where unpacked sections are kept; "" is none
 }
 
 // segment is a program header.

@@ -115,14 +115,14 @@ func (f *File) Unwind() *unwind.Table {
 		t = &unwind.Table{}
 		var err error
 		defer rescue(f.Path, &err)
-		var list []unwind.Section
-		if b, base := f.im.ehFrame(); b != nil {
-			list = append(list, unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+		var list []*unwind.Section
+		if eh := f.im.ehFrame(); eh != nil {
+			list = append(list, eh)
 		}
 		// The other sections, which may have to be unpacked, are not waited for.
 		if in := f.debugImage(); in.err == nil {
 			if b := in.im.later("frame"); b != nil {
-				list = append(list, unwind.Section{Bytes: b})
+				list = append(list, &unwind.Section{Bytes: b})
 			}
 		}
 		t = unwind.New(list...)

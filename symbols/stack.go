@@ -379,8 +379,8 @@ func (f *File) ehTable() *unwind.Table {
 		t = &unwind.Table{}
 		var err error
 		defer rescue(f.Path, &err)
-		if b, base := f.im.ehFrame(); b != nil {
-			t = unwind.New(unwind.Section{Bytes: b, Addr: uint64(base), EH: true})
+		if eh := f.im.ehFrame(); eh != nil {
+			t = unwind.New(eh)
 		}
 		return t
 	})

@@ -53,7 +53,7 @@ const (
 
 // rangesOf are the ranges of a .eh_frame at an address.
 func rangesOf(b []byte, base uint64) (out []fde) {
-	unwind.Section{Bytes: b, Addr: base, EH: true}.Ranges(func(low, high uint64) bool {
+	(&unwind.Section{Bytes: b, Addr: base, EH: true}).Ranges(func(low, high uint64) bool {
 		out = append(out, fde{Vaddr(low), Vaddr(high)})
 		return true
 	})

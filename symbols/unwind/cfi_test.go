@@ -59,7 +59,7 @@ func (s *frames) absolute(cie int64, program ...byte) {
 }
 
 func (s *frames) table() *Table {
-	return New(Section{Bytes: s.b, Addr: framesAt, EH: s.eh})
+	return New(&Section{Bytes: s.b, Addr: framesAt, EH: s.eh})
 }
 
 // TestInstructions runs each instruction: what it makes of the row at the
@@ -299,7 +299,7 @@ func TestFirstSectionCounts(t *testing.T) {
 	a, b := frames{eh: true}, frames{}
 	a.absolute(a.cie(""), frame.DW_CFA_def_cfa_offset, 16)
 	b.absolute(b.cie(""), frame.DW_CFA_def_cfa_offset, 24)
-	eh, debug := Section{a.b, framesAt, true}, Section{b.b, 0, false}
+	eh, debug := &Section{a.b, framesAt, true}, &Section{b.b, 0, false}
 	for want, table := range map[int64]*Table{16: New(eh, debug), 24: New(debug, eh)} {
 		if row, ok := table.At(codeAt + 1); !ok || row.CFA.Off != want || len(table.fdes) != 1 {
 			t.Errorf("%+v, %v, of %d, want %d", row, ok, len(table.fdes), want)
@@ -340,7 +340,7 @@ func TestLongEntries(t *testing.T) {
 		cie := entry(-1, []byte{1, 0, 1, 0x78, 16, frame.DW_CFA_def_cfa, SP, 8, 0x80 | PC, 1})
 		body := le.AppendUint64(le.AppendUint64(nil, codeAt), 64)
 		entry(cie, append(body, 0x41, frame.DW_CFA_def_cfa_offset, 16))
-		row, ok := New(Section{Bytes: b, Addr: framesAt, EH: eh}).At(codeAt + 1)
+		row, ok := New(&Section{Bytes: b, Addr: framesAt, EH: eh}).At(codeAt + 1)
 		ra := row.Regs[PC]
 		if !ok || row.CFA.Kind != InRegister || row.CFA.Reg != SP || row.CFA.Off != 16 || ra.Kind != AtCFA || ra.Off != -8 {
 			t.Errorf("eh %t: %+v, %t", eh, row, ok)

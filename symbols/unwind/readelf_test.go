@@ -37,7 +37,7 @@ func (r Rule) text() string {
 	return "u"
 }
 
-func ehSection(t testing.TB, path string) Section {
+func ehSection(t testing.TB, path string) *Section {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func ehSection(t testing.TB, path string) Section {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Section{Bytes: b, Addr: s.Addr, EH: true}
+	return &Section{Bytes: b, Addr: s.Addr, EH: true}
 }
 
 // TestAgainstReadelf compares each row of a program's and the C library's
@@ -133,8 +133,7 @@ func TestHostileFrames(t *testing.T) {
 	rnd := rand.New(rand.NewSource(3))
 	known := 0
 	for round := range 400 {
-		s := whole
-		s.Bytes = slices.Clone(whole.Bytes)
+		s := &Section{slices.Clone(whole.Bytes), whole.Addr, true}
 		for range round {
 			s.Bytes[rnd.Intn(len(s.Bytes))] = byte(rnd.Int())
 		}
@@ -155,7 +154,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(ehSection(f, fixture.Build(f, "dwarf_vars.c", "-g", "-O2")).Bytes, true)
 	f.Add([]byte{12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 0, 1, 0x78, 16, 0, 0, 0}, false)
 	f.Fuzz(func(t *testing.T, b []byte, eh bool) {
-		table := New(Section{Bytes: b, Addr: 0x2000, EH: eh})
+		table := New(&Section{Bytes: b, Addr: 0x2000, EH: eh})
 		for _, x := range table.fdes {
 			table.At(x.low)
 			table.At(x.high - 1)

@@ -15,7 +15,7 @@ func Single(pc, entry uint64, read func(at uint64, n int) []byte) (row Row, ok b
 		return Row{}, false
 	}
 	at := entry + body - id
-	p := parser{Section: Section{Bytes: whole(at, read), Addr: at, EH: true}}
+	p := parser{Section: &Section{Bytes: whole(at, read), Addr: at, EH: true}}
 	c := p.readCIE(0)
 	if c == nil {
 		return Row{}, false

@@ -51,8 +51,8 @@ type Section struct {
 }
 
 // New reads the sections. Damage ends a section; entries before it count. If several sections
-// describe an address, the first one counts.
-func New(sections ...Section) *Table {
+// describe an address, the first one counts. The table holds the sections.
+func New(sections ...*Section) *Table {
 	t := &Table{}
 	for _, s := range sections {
 		n := 0
@@ -84,7 +84,7 @@ func New(sections ...Section) *Table {
 
 // Find is At of a Table of the sections, for one address. It takes as long as New, but no
 // memory.
-func Find(pc uint64, sections ...Section) (Row, bool) {
+func Find(pc uint64, sections ...*Section) (Row, bool) {
 	for _, s := range sections {
 		var t Table
 		s.walk(func(f fde) bool {
@@ -102,7 +102,7 @@ func Find(pc uint64, sections ...Section) (Row, bool) {
 
 // Ranges calls yield with the code that each entry describes, from low to high, in the order
 // of the section, until yield returns false. Damage ends the walk.
-func (s Section) Ranges(yield func(low, high uint64) bool) {
+func (s *Section) Ranges(yield func(low, high uint64) bool) {
 	s.walk(func(f fde) bool { return yield(f.low, f.high) })
 }
 
@@ -119,12 +119,12 @@ func (t *Table) find(pc uint64) (*fde, bool) {
 }
 
 type parser struct {
-	Section
+	*Section
 	cies map[uint64]*cie
 }
 
 // walk calls visit with the entries of a section until visit returns false.
-func (s Section) walk(visit func(fde) bool) {
+func (s *Section) walk(visit func(fde) bool) {
 	p := parser{Section: s, cies: map[uint64]*cie{}}
 	if uint64(len(p.Bytes)) > math.MaxUint32 {
 		return // fde.off
@@ -198,7 +198,7 @@ func (p *parser) readCIE(at uint64) *cie {
 	if p.EH != (id == 0) {
 		return nil
 	}
-	c := &cie{in: &p.Section}
+	c := &cie{in: p.Section}
 	version := r.U8()
 	if version != 1 && version != 3 && version != 4 {
 		return nil
