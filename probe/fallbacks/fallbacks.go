@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"syscall"
 
 	"kprobe/probe/detour"
@@ -79,6 +80,11 @@ func New(p Process) *Fallbacks { return &Fallbacks{proc: p} }
 func (n *Fallbacks) Inherited(child Process) *Fallbacks {
 	kid := *n
 	kid.proc = child
+	kid.caught = maps.Clone(n.caught)
+	for sig, list := range kid.caught {
+		kid.caught[sig] = slices.Clone(list)
+	}
+	kid.seen = slices.Clone(n.seen)
 	return &kid
 }
 

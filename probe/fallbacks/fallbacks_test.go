@@ -328,6 +328,14 @@ func TestFind(t *testing.T) {
 	if p.actions[trap].Handler != symbols.Addr(n.labels[1].Handler) {
 		t.Error("the parent's action was changed")
 	}
+	parent := *p
+	parent.actions = map[syscall.Signal]tracee.Sigaction{trap: p.actions[trap], unix.SIGSEGV: p.actions[unix.SIGSEGV]}
+	if _, err := n.Inherited(&parent).Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if parent.actions[trap] != handler(2) || parent.actions[unix.SIGSEGV] != handler(1) {
+		t.Errorf("after a child was left, the parent is left with the actions %+v", parent.actions)
+	}
 	if err := found.Find(codeAt, dataAt+Size); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("data that aren't there: %v", err)
 	}
