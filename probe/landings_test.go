@@ -116,6 +116,32 @@ func TestLandingsFew(t *testing.T) {
 	}
 }
 
+// TestLandingsLeft: a call that an exception has left is no hit, although another thread has its return address watched
+// before a later call of the same slot returns there.
+func TestLandingsLeft(t *testing.T) {
+	prog := fixture.Build(t, "probe_leftlanding.cc", "-O2", "-pthread")
+	for _, breaks := range []bool{false, true} {
+		sub := startSubject(t, prog)
+		l, _ := engage(t, sub.pid(), Options{CountOnly: true}, "r:jumps jumps", "r:throws throws")
+		if breaks { // beside handlers the tracer does what the detours would
+			for _, off := range []uint64{4, 6} {
+				at := &Kprobe{Symbol: "site", Offset: off, PreHandler: func(*Kprobe, *Regs) bool { return false }}
+				if err := l.s.Register(t.Context(), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		sub.work()
+		l.finish(sub.pid())
+		sub.end()
+		for name, want := range map[string]uint64{"jumps": 1, "throws": 0} {
+			if st := l.stat(name); st.Hits != want || st.Missed != 0 {
+				t.Errorf("with breakpoints: %v, %s: %+v, want %d hits", breaks, name, st, want)
+			}
+		}
+	}
+}
+
 // TestLandingsChange: probes whose calls are seen where they return to come and go while the
 // program makes such calls, and so do probes beside the landings; the program doesn't notice,
 // and landings go with the last probe that needs them.

@@ -16,6 +16,9 @@ import (
 //	       without a return (longjmp, an exception), and are forgotten
 //	land   at the address behind it: the calls that return there are counted, and forgotten
 //
+// A call that has jumped is marked as passing on (Passing). One without the mark was left by an exception or longjmp while
+// nothing was laid yet, and is forgotten without a hit: if its function were under way, its own return would have ended it.
+//
 // The stack is neither written nor read for it, but for one comparison: if the word below the
 // stack pointer isn't the return address, the thread has come there by a jump.
 //
@@ -24,7 +27,7 @@ import (
 // the call may have had: with a Landing that is Wide, lands look at wideSlots words below the
 // stack pointer. What is noted there has returned, because no call is under way below the stack
 // pointer, and nothing that calls at this instruction has so small a frame that another call of
-// it could be noted there.
+// it could be noted there. A call that has moved its return address before its jump has no mark.
 
 // wideSlots is how many words below the stack pointer a Wide Landing looks at.
 const wideSlots = 16
@@ -80,12 +83,12 @@ func (e *calling) landPieces(t *Tally, piece func(emit func(), regs ...asm.Reg) 
 }
 
 // land counts the calls that return to where the frame's number says, from the tally's link,
-// and frees their rows; over only frees them. Until a call is counted the frame's marks say that
-// none was: which are left the table tells.
+// and frees their rows; over only frees them, and so does land with one slot if they don't pass on.
+// Until a call is counted the frame's marks say that none was: which are left the table tells.
 func (e *calling) land(slots int, over bool) {
 	b, f := e.b, &e.b.frame
 	row, deep := f.temp(0), int64(-8*slots)
-	again, search := b.Mark(), b.NewLabel()
+	again, search, left := b.Mark(), b.NewLabel(), b.NewLabel()
 	b.LoadSX(asm.W32, asm.R11, asm.At(asm.SP, tallyID))
 	b.OpLoad(asm.Add, asm.W64, asm.R11, asm.At(asm.SP, tallyLink))
 	b.MovAbs(asm.SI, e.k.Addr)
@@ -105,9 +108,17 @@ func (e *calling) land(slots int, over bool) {
 		b.Load(asm.W32, asm.AX, b.ownerOfRow())
 		b.OpImm(asm.Cmp, asm.W32, asm.AX, anywhere)
 		b.Jcc(asm.B, other)
+		if slots == 1 {
+			b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callTID), 0)
+			b.Jcc(asm.GE, left)
+		}
 		b.Store(asm.W64, row, asm.CX)
 		e.countRow(row)
 		b.Jmp(again)
+		if slots == 1 {
+			b.Bind(left)
+			b.freeRow()
+		}
 	})
 	if slots > 1 {
 		b.OpImm(asm.Sub, asm.W64, asm.DI, 8)

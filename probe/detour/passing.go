@@ -167,6 +167,11 @@ func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 	return rows
 }
 
+// PassesOn reports whether the call in a row passes on, in a copy of the calls' memory.
+func (k Calls) PassesOn(mem []byte, row int) bool {
+	return mem[k.offset(row)+callTID+3]&(passedOn>>24) != 0
+}
+
 // Mark returns the address of the byte of a row whose highest bit says that its call passes on.
 func (k Calls) Mark(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callTID + 3 }
 

@@ -173,6 +173,10 @@ func (s *Engine) land(tg *Target, p *Placed) {
 			if word, err := tg.word(symbols.Addr(slot)); !l.Wide && err == nil && word != in.Return {
 				continue // a jump has come here
 			}
+			if !l.Wide && !k.PassesOn(mem, in.Number) {
+				tg.freeCall(k, in.Number) // an exception has left it
+				continue
+			}
 			for _, id := range k.OwnersOf(mem, in.Number) {
 				q := tg.probeOf(id)
 				if q == nil || q.ByExits == nil || !q.ByExits.Anywhere {
