@@ -56,8 +56,9 @@ type Calls struct {
 	// handled when they arrived.
 	Joined bool
 	// StartsOver, with Joined on the entry's side of a common table, says that the function jumps to its own entry. So a
-	// call of the same probe that is noted with the slot is the same one.
-	StartsOver bool
+	// call of the same probe that is noted with the slot is the same one, unless it passes on. Follows says that the call
+	// is then noted for another probe, too.
+	StartsOver, Follows bool
 }
 
 const (

@@ -44,10 +44,11 @@ const (
 	// joinedOwner is the bit that means Calls.Joined, in the number that follows an entry's
 	// lead into the shared code.
 	joinedOwner = 1 << 31
-	// startsOver is the bit that means Calls.StartsOver there. While a call is noted, the bits from alreadyThere to
-	// below startsOver count the rows with the slot that have a call of the probe already. rowOwner are the bits that
-	// a row has of the number.
+	// startsOver and follows are the bits that mean Calls.StartsOver and Calls.Follows there. While a call is noted, the
+	// bits from alreadyThere to below follows count the rows with the slot that have a call of the probe already.
+	// rowOwner are the bits that a row has of the number.
 	startsOver   = 1 << 29
+	follows      = 1 << 28
 	alreadyThere = 1 << 20
 	rowOwner     = anywhere | ownerID
 	// mostBack is how many calls of a probe with the same slot have rows. Each makes all later calls that begin at
@@ -173,11 +174,11 @@ func (b *builder) noteCommon(jump bool) {
 	b.owned()
 	others()
 	if b.table == nil {
-		b.TestImm(asm.W32, asm.R11, startsOver-mostBack*alreadyThere)
+		b.TestImm(asm.W32, asm.R11, follows-mostBack*alreadyThere)
 		b.Jcc(asm.NE, missed)
 	} else {
 		back := b.NewLabel()
-		b.TestImm(asm.W32, asm.R11, startsOver-alreadyThere)
+		b.TestImm(asm.W32, asm.R11, follows-alreadyThere)
 		b.Jcc(asm.NE, back)
 		b.later(func() {
 			b.Bind(back)

@@ -109,6 +109,9 @@ func (k Calls) noteBits() (bits uint32) {
 	if k.StartsOver {
 		bits |= startsOver
 	}
+	if k.Follows {
+		bits |= follows
+	}
 	return bits
 }
 

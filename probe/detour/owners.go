@@ -147,6 +147,7 @@ func (b *builder) disown(only asm.Label) {
 // joinRow notes the call of the probe with number R11 in the first row CX, which has the slot DI already, and returns.
 // If the row has a call of the probe already, that has come back by jumps: it is a hit now, and the new call takes its
 // place, so that functions may jump to one another without end.
+// If the function jumps to its own entry, it has come back only if the row passes on.
 // It continues at anew if the calls in the row were left without a return, and the row can be noted anew;
 // or at slow if the call doesn't fit. Only for a tally. Changes AX, DX, R11.
 func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
@@ -180,10 +181,18 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	b.backWith()
 	b.later(func() {
 		b.Bind(again)
-		same := b.NewLabel()
-		goesOn()
+		if jump {
+			b.passRow()
+			b.cameBack()
+			return
+		}
+		same, came := b.NewLabel(), b.NewLabel()
 		b.TestImm(asm.W32, asm.R11, startsOver)
-		b.Jcc(asm.NE, same)
+		b.Jcc(asm.E, came)
+		b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callTID), 0)
+		b.Jcc(asm.GE, same)
+		b.Bind(came)
+		b.cameTo()
 		b.cameBack()
 		b.Bind(same)
 		b.backWith()
@@ -191,6 +200,16 @@ func (b *builder) joinRow(jump bool, anew, slow asm.Label) {
 	b.Bind(left)
 	b.StoreImm(asm.W32, asm.At(asm.CX, callTID), 0) // the row is just being taken: nobody frees it, or takes it for a call
 	b.Jmp(anew)
+}
+
+// cameTo takes the mark of a call that passes on from the row CX, if no further probe has to see it. R11 is the number of the
+// probe.
+func (b *builder) cameTo() {
+	on := b.NewLabel()
+	b.TestImm(asm.W32, asm.R11, follows)
+	b.Jcc(asm.NE, on)
+	b.OpMemImm(asm.And, asm.W32, asm.At(asm.CX, callTID), passedOn-1)
+	b.Bind(on)
 }
 
 // cameBack counts a hit of the probe with number R11, whose call has come back by jumps, and returns: the new call takes its

@@ -373,14 +373,18 @@ func tallyCallsUnwind(t *testing.T, own bool) {
 		{"leave twice", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildLeaves(base, &p, more, k, 0, tail)
 		}, 0, 2},
-		{"enter to land", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
-			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		{"jump to land", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildJump(base, &p, probes[:1], k, 0, true, tail)
 		}, 1, 0},
 		{"land elsewhere", landing(Landing{Return: codeAt + 0x4321}, 8), 1, 0},
 		{"land wide elsewhere", landing(Landing{Return: codeAt + 0x4321, Wide: true}, 40), 1, 0},
 		{"land too high", landing(Landing{}, 16), 1, 0},
 		{"land", landing(Landing{}, 8), 0, 1},
 		{"land again", landing(Landing{}, 8), 0, 0},
+		{"enter to be left", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+			return BuildEnter(base, &p, nil, probes[0], k, tail)
+		}, 1, 0},
+		{"land left", landing(Landing{}, 8), 0, 0},
 		{"enter to land wide", func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 			return BuildEnter(base, &p, nil, probes[0], k, tail)
 		}, 1, 0},

@@ -174,7 +174,7 @@ func (s *Engine) takeInstead(tg *Target, th *thread, st stage, w planner.Request
 		if !s.Stopping && PlacedOf(w).feed.enabled(PlacedOf(w)) {
 			s.miss(PlacedOf(w))
 		}
-		if st.Exits() != nil && st.Exits().Calls().Common && !w.Joins && !st.Exits().StartsOver {
+		if st.Exits() != nil && st.Exits().Calls().Common && w.Twins&planner.TwinBefore == 0 && !st.Exits().StartsOver {
 			s.passInstead(tg, th, st, w, detour.Arrives)
 		}
 	case planner.Exit:

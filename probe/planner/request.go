@@ -20,8 +20,16 @@ type Request struct {
 	Notes       bool           // the exit is a jump that notes calls (alonereturns.go)
 	Conditional bool           // the exit is a conditional jump
 	Alone       bool           // the exit of a probe by exits is a hit by itself (alonereturns.go)
-	Joins       bool           // another probe at the same entry notes the call in the same table before
+	Twins       Twins          // other probes at the same entry that note the call in the same table
 }
+
+// Twins are other probes of a function that note its calls in the same table.
+type Twins uint8
+
+const (
+	TwinBefore Twins = 1 << iota // one notes the call before
+	TwinBehind                   // one notes it behind
+)
 
 // rare is what few requests have.
 type rare struct {

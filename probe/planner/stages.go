@@ -284,9 +284,13 @@ func (o *planner) apart(ws []Request) (parts [][]Request, others []Request) {
 				out[n][0], out[n][len(out[n])-1] = w, out[n][0] // the function's own probe comes first: most calls here are its
 			}
 		case w.Kind == Return:
-			w.Joins = slices.ContainsFunc(out, func(before []Request) bool {
-				return before[0].Kind == Return && o.sameTable(before[0], w)
-			})
+			w.Twins = 0
+			for _, before := range out {
+				if before[0].Kind == Return && o.sameTable(before[0], w) {
+					w.Twins |= TwinBefore
+					before[0].Twins |= TwinBehind
+				}
+			}
 			out = append(out, []Request{w})
 		default:
 			out = append(out, []Request{w})
@@ -337,7 +341,7 @@ func (o *planner) joins(leaves []Request, parts [][]Request) int {
 
 // oneStage reports whether the requests at one address, of which there may be none, are one stage as they are.
 func oneStage(ws []Request) bool {
-	return len(ws) == 0 || len(ws) == 1 && !ws[0].Joins // an earlier plan may have set it
+	return len(ws) == 0 || len(ws) == 1 && ws[0].Twins == 0 // an earlier plan may have set it
 }
 
 // takes reports whether calls of functions that only the program knows may come to the jump that notes these calls.
@@ -359,7 +363,8 @@ func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, er
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
 	calls := x.Calls()
-	calls.Joined, calls.StartsOver = last.Joins || x.StartsOver, x.StartsOver
+	calls.Joined, calls.StartsOver = last.Twins&TwinBefore != 0 || x.StartsOver, x.StartsOver
+	calls.Follows = last.Twins&TwinBehind != 0 && x.StartsOver
 	d, err := detour.BuildEnter(uint64(st.Base), params, ps[:len(ps)-1], ps[len(ps)-1], calls, tail)
 	if err != nil {
 		return nil, err
