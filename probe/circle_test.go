@@ -91,3 +91,59 @@ func TestCircleBreakpoints(t *testing.T) {
 		}
 	}
 }
+
+// TestCircleApart: no call is lost either if no other function of the circle is probed, or the number of instances is given.
+func TestCircleApart(t *testing.T) {
+	prog := fixture.Build(t, "probe_circle.c", "-O2", "-fcf-protection=none", "-Wl,--no-as-needed", "-lgcc_s")
+	const rounds = "5"
+	want := plain(t, prog, rounds, "0")
+	n := map[string]uint64{}
+	n["ping"], _ = strconv.ParseUint(strings.Fields(want)[1], 10, 64)
+	for _, deep := range []uint64{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 1020} {
+		n["ring"] += 5 * ((deep-3)/10 + 1)
+	}
+	few := []string{"r:ping ping", "r:ring r_3"}
+	numbers := []string{"r5:ping ping", "r5:ring r_3"}
+	const record = " v=$retval x=$arg1"
+	for _, c := range []struct {
+		name   string
+		o      Options
+		defs   []string
+		more   string // what the definitions record besides
+		misses bool
+	}{
+		{"counted", Options{CountOnly: true}, few, "", false},
+		{"counted, many", Options{CountOnly: true}, append(few[:2:2], "r:z probe_circle:z_*"), "", false},
+		{"counted, numbers", Options{CountOnly: true}, numbers, "", true},
+		{"counted, one number", Options{CountOnly: true}, append(numbers[:2:2], "r:pong pong"), "", true},
+		{"counted, all numbers", Options{CountOnly: true}, append(numbers[:2:2], "r5:pong pong"), "", true},
+		{"counted, active", Options{CountOnly: true, Active: 20}, few, "", true},
+		{"recorded", Options{}, few, record, true},
+		{"recorded, many", Options{}, append(few[:2:2], "r:z probe_circle:z_*"), record, true},
+		{"recorded, numbers", Options{}, numbers, record, true},
+		{"recorded, one number", Options{}, append(numbers[:2:2], "r:pong pong"), record, true},
+		{"breakpoints", Options{CountOnly: true, NoOptimize: true}, few, "", false},
+	} {
+		var defs []string
+		for _, d := range c.defs {
+			defs = append(defs, d+c.more)
+		}
+		sub := startSubject(t, prog, rounds, "0")
+		l, _ := engage(t, sub.pid(), c.o, defs...)
+		for name := range n {
+			if jumps, why := optimizedOf(l, name); jumps != 1 && !c.o.NoOptimize {
+				t.Errorf("%s: %s is no jump: %s", c.name, name, why)
+			}
+		}
+		if got := sub.work(); got != want {
+			t.Errorf("%s: probed, the program printed %q, otherwise %q", c.name, got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		for name, n := range n {
+			if st := l.stat(name); st.Hits+st.Missed != n || st.Missed != 0 && !c.misses || st.Hits == 0 {
+				t.Errorf("%s: %s: %d hits, %d missed of %d calls", c.name, name, st.Hits, st.Missed, n)
+			}
+		}
+	}
+}

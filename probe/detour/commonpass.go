@@ -27,8 +27,9 @@ func (b *builder) passRow() {
 
 // arrive frees the rows with the slot DI whose calls were left without an exit: those that don't pass on. own says that
 // a call of the probe with number R11 is about to be noted. If it has joined others, their entry has freed these rows.
-// If its function starts over, what the row has of the probe itself is removed; otherwise, or in a tally if the row passes
-// on, such a call has come back by jumps, which R11 says behind it (alreadyThere). CX is the row where the search begins, SI the head of the calls.
+// If its function starts over, what the row has of the probe itself is removed; otherwise, or if the row passes on,
+// such a call has come back by jumps, which R11 says behind it (alreadyThere). Outside of a tally such a row keeps its mark:
+// a call that starts over has a row without one. CX is the row where the search begins, SI the head of the calls.
 // Changes AX, CX, DX.
 func (b *builder) arrive(own bool) {
 	b.eachRow(func(on asm.Label) {
@@ -51,15 +52,15 @@ func (b *builder) arrive(own bool) {
 			b.lookAlready(on)
 			b.Jmp(on)
 			b.Bind(over)
+			same := b.NewLabel()
+			b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callTID), 0)
+			b.Jcc(asm.GE, same)
 			if b.table != nil {
-				same := b.NewLabel()
-				b.OpMemImm(asm.Cmp, asm.W32, asm.At(asm.CX, callTID), 0)
-				b.Jcc(asm.GE, same)
 				b.cameTo()
-				b.lookAlready(on)
-				b.Jmp(on)
-				b.Bind(same)
 			}
+			b.lookAlready(on)
+			b.Jmp(on)
+			b.Bind(same)
 			b.disown(left)
 			b.Jmp(on)
 		}

@@ -103,10 +103,13 @@ func (b *builder) hash(ofGo bool) {
 // the call as missed and returns. SI is the head of the calls, CX the first row, which was tried already.
 // Changes AX, DX, SI, R11.
 //
-// It searches all rows from that one on for a free one, or for one with the same key, whose call was
-// abandoned.
+// It searches all rows from that one on for a free one, or for one with the same key. The call of that one was abandoned,
+// unless it passes on: then it has come back by jumps, and keeps its row.
 func (b *builder) noteRow(ofGo bool, taken asm.Label) {
-	again, search, next, missed := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	again, search, next, missed, same := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), taken
+	if !ofGo {
+		same = b.NewLabel()
+	}
 	b.StoreImm(asm.W16, asm.At(asm.SP, linkFreed), 0) // clears linkTried, too
 	b.Store(asm.W64, asm.At(asm.SP, linkFrom), asm.CX)
 	b.Bind(again)
@@ -115,7 +118,7 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	b.Bind(search)
 	b.Load(asm.W64, asm.AX, asm.At(asm.CX, callSlot))
 	b.Op(asm.Cmp, asm.W64, asm.AX, asm.DI)
-	b.Jcc(asm.E, taken)
+	b.Jcc(asm.E, same)
 	b.Test(asm.W64, asm.AX, asm.AX)
 	b.Jcc(asm.NE, next)
 	b.Lock()
@@ -129,6 +132,9 @@ func (b *builder) noteRow(ofGo bool, taken asm.Label) {
 	b.Jcc(asm.NE, search)
 	if !ofGo {
 		b.reclaim(again, missed, false)
+		b.Bind(same)
+		b.ifElsewhere(taken)
+		b.arrived(asm.CX, asm.AX, taken)
 	}
 	b.Bind(missed)
 	b.missed()

@@ -270,9 +270,9 @@ func (l *Exits) add(f *Finder, from part, x insn.Exit) error {
 
 // passes adds a jump to a function that may be called, too, unless it is there already,
 // and that one's entry, unless it is a part already (detour.Passing). The entry's detour is
-// behind an endbr64.
+// behind an endbr64. A jump back to the function itself is a further call, if it comes from another one.
 func (l *Exits) passes(f *Finder, from part, x insn.Exit, to jumpEnd, parts []part) error {
-	if !to.called || to.Start == parts[0].Start {
+	if !to.called || to.Start == parts[0].Start && from.own {
 		return nil
 	}
 	add := func(in part, addr uint64, way detour.Passing, conditional bool) error {
