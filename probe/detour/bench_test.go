@@ -340,11 +340,11 @@ func benchmarkHit(t *testing.B, threads int) {
 				pr.Program.Entry = []fetch.Capture{{Chain: fetch.Chain{Source: fetch.SourceTime}}}
 				pr.Program.Args[1].Chain = fetch.Chain{Source: fetch.SourceEntry}
 			}
-			p, err := NewPool(pool, pr.Program, 16)
+			p, err := NewPool(pool, pr.Program, 16, maxStripes)
 			if err != nil {
 				return nil, err
 			}
-			copy(b.at(pool), p.Image(ways))
+			copy(b.at(pool), p.Head(ways))
 			pool += 4096
 			r, err := BuildReturn(base, b.both(), pr, p, tail)
 			if err != nil {

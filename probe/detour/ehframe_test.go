@@ -33,11 +33,11 @@ func TestFrames(t *testing.T) {
 	const code, frames, pools = 0x5000_0000, 0x5100_0000, 0x5200_0000
 	m := newMachine(t, 1, 8192, shared{code, 0, 1 << 20, protRX}, shared{frames, 0, 1 << 20, protRW}, shared{pools, 0, 1 << 20, protRW})
 	p := must(t, "r f v=$retval")
-	pool, err := NewPool(pools, p, instances)
+	pool, err := NewPool(pools, p, instances, maxStripes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(m.at(pools), pool.Image(m.common(m.params())))
+	copy(m.at(pools), pool.Head(m.common(m.params())))
 	r, err := BuildReturn(code, m.params(), Probe{ID: 1, Program: p}, pool, func(c *asm.Code) error {
 		c.JmpAddr(work + 16) // the padding is all that is displaced
 		return nil

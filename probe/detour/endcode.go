@@ -99,6 +99,7 @@ func (b *builder) freeInstance(stripes int) {
 	retry := b.Mark()
 	b.Mov(asm.W64, asm.DI, asm.AX)
 	b.ShiftImm(asm.Shr, asm.W64, asm.DI, 32)
+	b.OpImm(asm.Add, asm.W32, asm.DI, 1)
 	b.Store(asm.W32, asm.At(asm.CX, instNext-instEntry), asm.DI)
 	b.Mov(asm.W32, asm.DI, asm.AX)
 	b.Op(asm.Or, asm.W64, asm.DI, asm.DX)

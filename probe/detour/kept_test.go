@@ -12,14 +12,14 @@ import (
 func (g *target) keeping(id uint32, text string, count int, made func(Pool)) func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 	return func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		prog := g.program(text)
-		pool, err := NewPool(g.pools, prog, count)
+		pool, err := NewPool(g.pools, prog, count, maxStripes)
 		if err != nil {
 			return nil, err
 		}
 		if pool.KeepOn(g.l.CPUs); !pool.Keeps {
 			g.t.Fatalf("%d CPUs keep none of %d instances", g.l.CPUs, count)
 		}
-		copy(g.at(pool.Addr), pool.Image(g.ways))
+		copy(g.at(pool.Addr), pool.Head(g.ways))
 		g.pools += uint64(pool.Size()+63) &^ 63
 		r, err := BuildReturn(base, g.params(), Probe{ID: id, Program: prog, IP: base}, pool, tail)
 		if err != nil {
@@ -40,8 +40,8 @@ func (g *target) everyFree(p Pool) (taken, kept int) {
 	for s := range p.Stripes {
 		head := mem[stripeSize*s:]
 		taken += int(le.Uint32(head))
-		for n := int(le.Uint32(head[4:])); n != 0 && where[n] < 2; n = int(le.Uint32(mem[p.offset(n)+instNext:])) {
-			where[n]++
+		for n := le.Uint32(head[4:]); n != 0 && where[int(n)] < 2; n = nextFree(p, mem, n) {
+			where[int(n)]++
 		}
 		if at := le.Uint64(head[keptAt:]); at != 0 {
 			kept++
@@ -151,7 +151,7 @@ func TestKeepOn(t *testing.T) {
 		cpus, count int
 		want        bool
 	}{{1, 3, false}, {1, 4, true}, {2, 7, false}, {2, 8, true}, {16, 64, true}, {17, 64, false}, {64, 256, true}, {65, 65536, false}} {
-		p, err := NewPool(0x1000, prog, tt.count)
+		p, err := NewPool(0x1000, prog, tt.count, maxStripes)
 		if err != nil {
 			t.Fatal(err)
 		}

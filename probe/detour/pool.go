@@ -16,12 +16,13 @@ const MaxInstances = 1 << 16
 //	   free instance of that stripe, 0 for none. The first stripe continues with the
 //	   address of shared code (Shared), and what that needs to know: u32
 //	   64 × Stripes - 1, u32 1 << Shift, u32 (Count + 1) << Shift, u32 Shift, u64
-//	   address of the place before instance 1. At 24 each stripe has the
-//	   address of the instance that its CPU keeps (kept.go)
+//	   address of the place before instance 1, u32 Stripes, u32 Count. At 24 each
+//	   stripe has the address of the instance that its CPU keeps (kept.go)
 //	   instances, numbered from 1, each of 1 << Shift bytes:
 //	     0  u64 where the call returns to
 //	     8  u64 address of its return address's slot
-//	    16  u32 number of the next free instance
+//	    16  u32 number of the next free instance + 1; 0: the next of the stripe, if
+//	        there is one, as long as the instance was never used
 //	    20  u32 thread that entered; 0: free
 //	    24  u64 where the program returns to: the same, or the address behind the
 //	        return trampolines of functions that jumped to this one
@@ -56,6 +57,8 @@ const (
 	poolEnd    = 40
 	poolShift  = 44
 	poolBefore = 48
+	poolStride = 56
+	poolCount  = 60
 
 	instReturn = 0
 	instSlot   = 8
@@ -65,8 +68,8 @@ const (
 	instEntry  = 32
 )
 
-// NewPool lays out a pool for a program at an address.
-func NewPool(addr uint64, prog *fetch.Program, count int) (Pool, error) {
+// NewPool lays out a pool for a program at an address, on a machine with at most so many CPUs.
+func NewPool(addr uint64, prog *fetch.Program, count, cpus int) (Pool, error) {
 	if count < 1 || count > MaxInstances {
 		return Pool{}, fmt.Errorf("%d instances of a return probe", count)
 	}
@@ -74,7 +77,7 @@ func NewPool(addr uint64, prog *fetch.Program, count int) (Pool, error) {
 	for instEntry+prog.EntrySize() > 1<<p.Shift {
 		p.Shift++
 	}
-	for p.Stripes < maxStripes && p.Stripes*4 <= count {
+	for p.Stripes < min(maxStripes, cpus) && p.Stripes*4 <= count {
 		p.Stripes *= 2
 	}
 	return p, nil
@@ -87,9 +90,10 @@ func (p *Pool) KeepOn(cpus int) { p.Keeps = cpus <= p.Stripes && 4*cpus <= p.Cou
 // Size is the pool's size in bytes.
 func (p Pool) Size() int { return p.first() + p.Count<<p.Shift }
 
-// Image is the memory of a pool whose instances are all free, for code that uses s.
-func (p Pool) Image(s *Shared) []byte {
-	b := make([]byte, p.Size())
+// Head is the beginning of the memory of a pool whose instances are all free, for code that uses
+// s. The rest is all zero, so instances that no call has ever had take no memory.
+func (p Pool) Head(s *Shared) []byte {
+	b := make([]byte, p.first())
 	le := binary.LittleEndian
 	take := s.take
 	if p.Keeps {
@@ -101,11 +105,10 @@ func (p Pool) Image(s *Shared) []byte {
 	le.PutUint32(b[poolEnd:], uint32((p.Count+1)<<p.Shift))
 	le.PutUint32(b[poolShift:], uint32(p.Shift))
 	le.PutUint64(b[poolBefore:], p.Addr+uint64(p.offset(0)))
+	le.PutUint32(b[poolStride:], uint32(p.Stripes))
+	le.PutUint32(b[poolCount:], uint32(p.Count))
 	for s := range p.Stripes {
 		le.PutUint32(b[stripeSize*s+4:], uint32(s+1))
-	}
-	for n := 1; n+p.Stripes <= p.Count; n++ {
-		le.PutUint32(b[p.offset(n)+instNext:], uint32(n+p.Stripes))
 	}
 	return b
 }
@@ -128,7 +131,7 @@ func (p Pool) Free(mem []byte, number int) {
 		return
 	}
 	le.PutUint32(inst[instTID:], 0)
-	le.PutUint32(inst[instNext:], le.Uint32(head[4:]))
+	le.PutUint32(inst[instNext:], le.Uint32(head[4:])+1)
 	le.PutUint32(head, le.Uint32(head)+1)
 	le.PutUint32(head[4:], uint32(number))
 }

@@ -109,6 +109,10 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	}
 	b.Int3()
 
+	at, ok := b.Offset(body)
+	if !ok {
+		return nil, asm.ErrUnbound
+	}
 	common := r.trampoline(exit, probe)
 	b.Int3()
 	b.far()
@@ -117,21 +121,7 @@ func buildReturn(c *asm.Code, p *Params, probe Probe, pool Pool, tail func(c *as
 	b.Align(stubSize, 0xcc)
 	b.Bind(stubs)
 	trampolines := b.Here()
-	for n := 1; n <= pool.Count; n++ {
-		b.Lea(asm.SP, asm.At(asm.SP, 8))
-		b.Call(body)
-		b.Lea(asm.SP, asm.At(asm.SP, -8))
-		b.Raw(0x68) // push imm32, always five bytes
-		b.Data32(uint32(n))
-		b.Raw(0xe9)
-		b.Data32(uint32(int32(common - (b.Here() + 4))))
-		for b.Here()-trampolines < uint64(n)*stubSize-stubAddr {
-			b.Int3()
-		}
-		inst := pool.Addr + uint64(pool.offset(n))
-		b.Data32(uint32(inst))
-		b.Raw(byte(inst>>32), byte(inst>>40))
-	}
+	r.emitStubs(b.Base()+uint64(at), common)
 	b.frame.outside(b.Code)
 	d, err := b.finish(exit)
 	if err != nil {

@@ -123,12 +123,23 @@ func TestReturnLongjmp(t *testing.T) {
 	}
 }
 
+// nextFree is the number of the free instance after k in the list of its stripe; 0: none is.
+func nextFree(p Pool, mem []byte, k uint32) uint32 {
+	if n := binary.LittleEndian.Uint32(mem[p.offset(int(k))+instNext:]); n != 0 {
+		return n - 1
+	}
+	if n := k + uint32(p.Stripes); int(n) <= p.Count {
+		return n
+	}
+	return 0
+}
+
 // freeInstances counts the free instances, each of which must be free once.
 func freeInstances(t *testing.T, p Pool, mem []byte) int {
 	le := binary.LittleEndian
 	seen := map[uint32]bool{}
 	for s := range p.Stripes {
-		for k := le.Uint32(mem[stripeSize*s+4:]); k != 0; k = le.Uint32(mem[p.offset(int(k))+instNext:]) {
+		for k := le.Uint32(mem[stripeSize*s+4:]); k != 0; k = nextFree(p, mem, k) {
 			if seen[k] || int(k) > p.Count || int(k-1)%p.Stripes != s {
 				t.Fatalf("instance %d of %+v in stripe %d", k, p, s)
 			}
@@ -143,21 +154,22 @@ func TestPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPool(0x1000, prog, 3)
+	p, err := NewPool(0x1000, prog, 3, maxStripes)
 	if err != nil || 1<<p.Shift < instEntry+prog.EntrySize() {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	mem := p.Image(&Shared{})
+	whole := func(p Pool) []byte { return append(p.Head(&Shared{}), make([]byte, p.Count<<p.Shift)...) }
+	mem := whole(p)
 	if len(mem) != p.Size() || len(p.Used(mem)) != 0 {
 		t.Errorf("fresh pool: %d bytes, %v in use", len(mem), p.Used(mem))
 	}
 	le := binary.LittleEndian
 	for _, count := range []int{1, 2, 3, 4, 7, 64, 1000} {
-		q, err := NewPool(0x1000, prog, count)
+		q, err := NewPool(0x1000, prog, count, maxStripes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := freeInstances(t, q, q.Image(&Shared{})); n != count {
+		if n := freeInstances(t, q, whole(q)); n != count {
 			t.Errorf("%d free instances of %d", n, count)
 		}
 	}
@@ -181,7 +193,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("in use beyond the memory: %+v", u)
 	}
 	for _, n := range []int{0, -1, MaxInstances + 1} {
-		if _, err := NewPool(0x1000, prog, n); err == nil {
+		if _, err := NewPool(0x1000, prog, n, maxStripes); err == nil {
 			t.Errorf("a pool of %d", n)
 		}
 	}

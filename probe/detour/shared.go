@@ -253,6 +253,7 @@ func (b *builder) aboutTrampoline(look asm.Label) {
 // just taking has that thread's number, or none, before its slot is set.
 func (b *builder) take() {
 	first, stripe, scan, next, missed, taken := b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel(), b.NewLabel()
+	unused, known := b.NewLabel(), b.NewLabel()
 	slot, from := asm.At(asm.SP, linkSlot), asm.At(asm.SP, linkFrom)
 	head := asm.Indexed(asm.R11, asm.SI, 1, 0)
 	b.Store(asm.W64, slot, asm.DI)
@@ -271,6 +272,9 @@ func (b *builder) take() {
 	b.Load(asm.W64, asm.CX, asm.At(asm.R11, poolBefore))
 	b.Op(asm.Add, asm.W64, asm.CX, asm.DX)
 	b.Load(asm.W32, asm.DI, asm.At(asm.CX, instNext))
+	b.OpImm(asm.Sub, asm.W32, asm.DI, 1)
+	b.Jcc(asm.B, unused)
+	b.Bind(known)
 	b.ShiftImm(asm.Shl, asm.W64, asm.DI, 32)
 	b.Lea(asm.CX, asm.At(asm.AX, 1))
 	b.Mov(asm.W32, asm.CX, asm.CX) // the changes wrap at 32 bits
@@ -320,4 +324,14 @@ func (b *builder) take() {
 	b.Jcc(asm.NE, scan)
 	b.Bind(missed)
 	b.missed()
+	b.later(func() {
+		b.Bind(unused)
+		b.Mov(asm.W64, asm.DI, asm.AX)
+		b.ShiftImm(asm.Shr, asm.W64, asm.DI, 32)
+		b.OpLoad(asm.Add, asm.W32, asm.DI, asm.At(asm.R11, poolStride))
+		b.OpLoad(asm.Cmp, asm.W32, asm.DI, asm.At(asm.R11, poolCount))
+		b.Jcc(asm.BE, known)
+		b.Op(asm.Xor, asm.W32, asm.DI, asm.DI)
+		b.Jmp(known)
+	})
 }

@@ -79,11 +79,11 @@ func TestUnwindShared(t *testing.T) {
 			}
 		}},
 		{"no instance", 60, 1, func(m *machine, s *Shared) built {
-			pool, err := NewPool(poolAt, prog, 9)
+			pool, err := NewPool(poolAt, prog, 9, maxStripes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copy(m.at(pool.Addr), pool.Image(s))
+			copy(m.at(pool.Addr), pool.Head(s))
 			for stripe := range pool.Stripes {
 				m.put64(pool.Addr+uint64(stripe*stripeSize), 0)
 			}
@@ -96,13 +96,13 @@ func TestUnwindShared(t *testing.T) {
 			}
 		}},
 		{"the CPU keeps no instance", 40, 0, func(m *machine, _ *Shared) built {
-			pool, err := NewPool(poolAt, prog, 8)
+			pool, err := NewPool(poolAt, prog, 8, maxStripes)
 			if err != nil {
 				t.Fatal(err)
 			}
 			m.rseq, pool.Keeps = rseqArea(t), true
 			m.texts = m.common(m.params())
-			copy(m.at(pool.Addr), pool.Image(m.texts))
+			copy(m.at(pool.Addr), pool.Head(m.texts))
 			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
 				r, err := BuildReturn(base, m.params(), probe, pool, tail)
 				if err != nil {
@@ -112,11 +112,11 @@ func TestUnwindShared(t *testing.T) {
 			}
 		}},
 		{"an instance of another stripe", 15, 0, func(m *machine, s *Shared) built {
-			pool, err := NewPool(poolAt, prog, 4)
+			pool, err := NewPool(poolAt, prog, 4, maxStripes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copy(m.at(pool.Addr), pool.Image(s))
+			copy(m.at(pool.Addr), pool.Head(s))
 			pool.Stripes = 1 // whichever CPU it runs on, its stripe is empty
 			m.put64(pool.Addr, 0)
 			return func(base uint64, tail func(*asm.Code) error) (*Detour, error) {

@@ -80,7 +80,7 @@ func TestBytesPerProbe(t *testing.T) {
 		if n := enter + exit; n > tt.exits {
 			t.Errorf("%s: %d bytes for the entry and %d for the exit, more than %d", tt.text, enter, exit, tt.exits)
 		}
-		pool, err := NewPool(far+0x100_0000, prog, 10)
+		pool, err := NewPool(far+0x100_0000, prog, 10, maxStripes)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -131,11 +131,11 @@ func (g *target) program(text string) *fetch.Program {
 func (g *target) returns(id uint32, text string, count int, made func(*Return, Pool)) func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 	return func(base uint64, tail func(c *asm.Code) error) ([]byte, error) {
 		prog := g.program(text)
-		pool, err := NewPool(g.pools, prog, count)
+		pool, err := NewPool(g.pools, prog, count, maxStripes)
 		if err != nil {
 			return nil, err
 		}
-		copy(g.at(pool.Addr), pool.Image(g.ways))
+		copy(g.at(pool.Addr), pool.Head(g.ways))
 		g.pools += uint64(pool.Size()+63) &^ 63
 		r, err := BuildReturn(base, g.params(), Probe{ID: id, Program: prog, IP: base}, pool, tail)
 		if err != nil {

@@ -514,7 +514,7 @@ func TestHazardTouches(t *testing.T) {
 					}
 					check(name("jump", text), d, err, 0)
 				}
-				pool, err := NewPool(ownPool, prog, 10)
+				pool, err := NewPool(ownPool, prog, 10, maxStripes)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -196,12 +196,12 @@ func unwindReturn(t *testing.T, def string, rseq int32) {
 	m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
 	m.rseq = rseq
 	prog := must(t, def)
-	pool, err := NewPool(poolAt, prog, 8)
+	pool, err := NewPool(poolAt, prog, 8, maxStripes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool.Keeps = rseq != 0
-	copy(m.at(poolAt), pool.Image(m.common(m.params())))
+	copy(m.at(poolAt), pool.Head(m.common(m.params())))
 	var r *Return
 	d, err := m.place(func(base uint64, _ func(*asm.Code) error) (*Detour, error) {
 		var err error

@@ -32,8 +32,8 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	}
 	var laid []func(at uint64) error
 	common, few := o.inCommon(ps)
-	most := o.mostInstances(ps, common)
-	instances := func(p *Probe) int {
+	most, spare := o.mostInstances(ps, common)
+	instances := func(p *Probe, most int) int {
 		if p.Limited {
 			return int(p.Most)
 		}
@@ -41,7 +41,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	}
 	factor := sync.OnceValue(func() uint32 { return detour.Spread(o.ground.Params.Stacks) })
 	calls := func(p *Probe, x *ExitWay) error {
-		n := instances(p)
+		n := instances(p, most)
 		k, err := detour.NewCalls(0, p.Program, n)
 		off := room(k.Size())
 		laid = append(laid, func(at uint64) (err error) {
@@ -53,16 +53,16 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 		})
 		return err
 	}
-	pool := func(p *Probe, c *Course) error {
-		n := instances(p)
-		k, err := detour.NewPool(0, p.Program, n)
+	cpus := int(o.ground.Params.CPUMask) + 1
+	pool := func(p *Probe, c *Course, n int) error {
+		k, err := detour.NewPool(0, p.Program, n, cpus)
 		off := room(k.Size())
 		f := &TrampolineWay{Probe: p}
 		c.ByTrampolines = f
 		laid = append(laid, func(at uint64) (err error) {
-			f.Pool, err = detour.NewPool(at+off, p.Program, n)
+			f.Pool, err = detour.NewPool(at+off, p.Program, n, cpus)
 			if o.manyCounted && o.countable(p) {
-				f.Pool.KeepOn(int(o.ground.Params.CPUMask) + 1)
+				f.Pool.KeepOn(cpus)
 			}
 			return err
 		})
@@ -71,7 +71,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	for _, p := range ps {
 		var err error
 		if c := o.course(p); c.ByExits == nil {
-			err = pool(p, c)
+			err = pool(p, c, instances(p, most))
 		} else if o.hasTable(p, common) {
 			err = calls(p, c.ByExits)
 		}
@@ -109,7 +109,7 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	size = (size + memory.PageSize - 1) &^ (memory.PageSize - 1)
 	for _, p := range ps {
 		if c := o.course(p); c.ByExits != nil && c.Landable {
-			if err := pool(p, c); err != nil {
+			if err := pool(p, c, instances(p, spare)); err != nil {
 				return err
 			}
 		}
@@ -132,11 +132,11 @@ func (o *planner) planPools(maps []symbols.Mapping, ps []*Probe, avoid []plan.Ra
 	return nil
 }
 
-// Instances of a probe's own are initialized when they are mapped, so they take memory of the program. If
-// their number wasn't given, the probes of a batch share budgetInstances (16 MiB of the smallest
-// ones), but each has at least leastInstances.
+// Instances of a pool have return trampolines, which take 32 bytes each of the program's memory as soon as
+// they are there. If their number wasn't given, the probes of a batch share budgetInstances (2 MiB of return
+// trampolines), but each has at least leastInstances.
 const (
-	budgetInstances = 1 << 18
+	budgetInstances = 1 << 16
 	leastInstances  = 64
 )
 
@@ -147,15 +147,20 @@ func (o *planner) hasTable(p *Probe, common map[*Probe]bool) bool {
 }
 
 // mostInstances is the largest number of instances of its own that a return probe of a batch may have if
-// the number wasn't given.
-func (o *planner) mostInstances(ps []*Probe, common map[*Probe]bool) int {
-	n := 0
+// the number wasn't given. spare is that of a pool for a probe by exits that may have to use return trampolines.
+func (o *planner) mostInstances(ps []*Probe, common map[*Probe]bool) (most, spare int) {
+	own, landable := 0, 0
 	for _, p := range ps {
-		if !p.Limited && (o.course(p).ByExits == nil || o.hasTable(p, common)) {
-			n++
+		c := o.course(p)
+		if !p.Limited && (c.ByExits == nil || o.hasTable(p, common)) {
+			own++
+		}
+		if !p.Limited && c.ByExits != nil && c.Landable {
+			landable++
 		}
 	}
-	return max(leastInstances, budgetInstances/max(n, 1))
+	share := func(n int) int { return max(leastInstances, budgetInstances/max(n, 1)) }
+	return share(own), share(landable)
 }
 
 // mostLandings is how many return addresses of a table's calls may have landings.

@@ -31,7 +31,7 @@ func (f *TrampolineWay) Of() *Probe         { return f.Probe }
 func (f *TrampolineWay) Memory() CallMemory { return f.Pool }
 func (f *TrampolineWay) At() uint64         { return f.Pool.Addr }
 
-func (f *TrampolineWay) Blank(s *detour.Shared) []byte { return f.Pool.Image(s) }
+func (f *TrampolineWay) Blank(s *detour.Shared) []byte { return f.Pool.Head(s) }
 func (f *TrampolineWay) Owns([]byte, int, *Probe) bool { return true }
 
 func (f *TrampolineWay) Outlives() bool { return true }
