@@ -33,16 +33,21 @@ import (
 // patched.
 const maxAlone = 16
 
-// countsMany notes whether a batch counts the returns of at least commonFrom functions, so that most
-// calls need no note.
-func (o *planner) countsMany(ws []Request) {
-	n := 0
+// countReturns notes whether a batch has at least commonFrom return probes whose numbers of calls weren't given, and
+// whether it counts the returns of as many functions, so that most calls need no note.
+func (o *planner) countReturns(ws []Request) {
+	free, counted := 0, 0
 	for i := range ws {
-		if ws[i].Kind == Return && o.countable(ws[i].P) {
-			n++
+		p := ws[i].P
+		if ws[i].Kind != Return || p.GoABI || p.Limited {
+			continue
+		}
+		free++
+		if o.countable(p) {
+			counted++
 		}
 	}
-	o.manyCounted = n >= commonFrom
+	o.manyFree, o.manyCounted = free >= commonFrom, counted >= commonFrom
 	o.ground.Exits.Wide = o.manyCounted
 }
 
@@ -107,7 +112,7 @@ func (o *planner) setAlone(p *Probe, x *ExitWay) {
 			}
 		}
 	}
-	if c := o.course(p); !x.Alone && c.Landable && !x.cheap(*p.Where) {
+	if c := o.course(p); !x.Alone && c.Landable && !x.cheap(*p.Where) && !o.mayShare(p, x) {
 		c.ByExits = nil
 	}
 }

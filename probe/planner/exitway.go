@@ -142,7 +142,8 @@ func leavable(w Request) string {
 }
 
 // fewExits is the number of returns up to which a probe uses exits although it could use return
-// trampolines. A call costs less with exits, but each patch takes memory and time.
+// trampolines. A call costs less with exits, but each patch takes memory and time. If there are many
+// probes, more use exits (mayShare).
 const fewExits = 4
 
 func (l *ExitWay) Of() *Probe         { return l.Probe }
@@ -167,6 +168,13 @@ func (l *ExitWay) PassesTo(ws []Request) detour.Onward {
 		return detour.Onward{}
 	}
 	return detour.Onward{To: l.Noting(), Back: l.Landings()}
+}
+
+// mayShare reports whether a return probe, one of many, uses exits because these let it follow more calls at a time: the
+// common table has room for far more than a pool of its own, and rows that no call has ever had take no memory. The
+// functions that it jumps to are mostly probed too, so few patches are for it alone.
+func (o *planner) mayShare(p *Probe, l *ExitWay) bool {
+	return o.manyFree && l.plain && !p.Limited && detour.CanBeCommon(p.Program)
 }
 
 // places is the number of places that are patched for the probe.

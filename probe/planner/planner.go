@@ -47,6 +47,8 @@ type planner struct {
 	near     []plan.Range   // the bytes that taken has listed last
 	sites    functionSites  // of the function that is planned
 	probeIn  []detour.Probe // of the last stage (probesOf)
+	// manyFree says that many return probes may use a common table of calls.
+	manyFree bool
 	// manyCounted says that the returns of many functions are only counted.
 	manyCounted bool
 	// sketches are the sketches of stages whose size was computed (room). generous says that the
@@ -211,7 +213,7 @@ func (o *planner) judge(ws []Request) (returns []*Probe, busy map[symbols.Addr]b
 	for _, a := range o.own {
 		busy[a] = true
 	}
-	o.countsMany(ws)
+	o.countReturns(ws)
 	for _, w := range ws {
 		if err := o.ground.Pause("", 0, 0); err != nil {
 			return nil, nil, err

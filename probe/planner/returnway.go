@@ -68,7 +68,7 @@ func (o *planner) chooseReturn(w Request) (byExits *ExitWay, byTrampolines bool,
 		}
 	}
 	switch {
-	case noTrampolines == "" && byExits != nil && (byExits.cheap(w.Site) || byExits.own && o.mayBeAlone(w.P, byExits)):
+	case noTrampolines == "" && byExits != nil && (byExits.cheap(w.Site) || o.mayBeAlone(w.P, byExits) || o.mayShare(w.P, byExits)):
 		return byExits, true, ""
 	case noTrampolines == "":
 		return nil, true, ""
