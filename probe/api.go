@@ -20,7 +20,7 @@ import (
 //
 //	NoOptimize bool                        every probe is a breakpoint
 //	MaxActive int                          instances of a return probe; 0: as Active says
-//	Active int                             the same if MaxActive is 0; 0: max(10, 2*CPUs)
+//	Active int                             the same if MaxActive is 0; 0: 1024
 //	MaxText int                            bytes of a string that are shown; 0: fetch.MaxString
 //	Follow bool                            children that the target forks are probed, too
 //	Pending func(d *fetch.Def) bool        whether a definition may wait for its library; nil: none may

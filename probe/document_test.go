@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -95,12 +94,11 @@ func TestSignalTrampoline(t *testing.T) {
 	sub.end()
 }
 
-// TestMaxactiveDefault: a return probe without a number follows max(10, 2*CPUs)
-// calls at once.
+// TestMaxactiveDefault: a return probe without a number follows 1024 calls at once.
 func TestMaxactiveDefault(t *testing.T) {
 	const depth = 2000
 	prog := fixture.Build(t, "probe_unwind.cc", "-O2")
-	want := uint64(max(10, 2*runtime.NumCPU()))
+	const want = 1024
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		sub := startSubject(t, prog, "deep", fmt.Sprint(depth))
 		l := attach(t, sub.pid(), o, "r:out recurse")

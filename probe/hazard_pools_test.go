@@ -48,8 +48,8 @@ func TestPoolsMemory(t *testing.T) {
 		l.finish(sub.pid())
 		return n
 	}
-	const most = 96 << 20
-	if n := grown(Options{Active: 1024}); n > most {
+	const most = 32 << 20
+	if n := grown(Options{}); n > most {
 		t.Errorf("the program's memory has grown by %d bytes, at most %d are meant", n, most)
 	}
 	if n := grown(Options{MaxActive: 1024}); n <= most {

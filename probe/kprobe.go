@@ -103,8 +103,7 @@ type Kretprobe struct {
 	// Changes of regs become the thread's, except of IP. nil is none.
 	EntryHandler func(ri *KretprobeInstance, regs *Regs) (skip bool)
 	// MaxActive is how many calls can be followed at once, at most 4096. Further calls are
-	// counted in NMissed, and no handler is called for them. 0 is the default, max(10,
-	// 2*CPUs).
+	// counted in NMissed, and no handler is called for them. 0 is the default, 1024.
 	MaxActive int
 	// DataSize is the number of bytes of private data that each instance has.
 	DataSize int

@@ -44,7 +44,7 @@ func TestSharedExits(t *testing.T) {
 	events["throws"] = rounds / 5 * 4 * threads
 	events["last"] += events["throws"]
 	places := map[string]int{"s": 300, "last": 1, "between": 1, "throws": 1, "never": 1, "twice": 100}
-	for _, o := range []Options{{}, {Active: 1024}, {CountOnly: true}} {
+	for _, o := range []Options{{}, {CountOnly: true}} {
 		sub := startSubject(t, prog, args...)
 		sink := &returned{n: map[string]uint64{}}
 		use := defs

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"runtime"
 
 	"kprobe/fetch"
 	"kprobe/probe/instances"
@@ -28,11 +27,11 @@ func (tg *Target) freeTrampoline(in *Instance) {
 	tg.calls.Untrap(in)
 }
 
-// maxActive is the size of the pool for return probes that name none. The default is that of
-// preemptible kernels (kernel/kprobes.c, register_kretprobe).
+// defaultActive is how many calls a return probe that names no number follows at a time. The kernel's default,
+// max(10, 2*CPUs), is too few for a function that calls itself, or that sleeps in many threads.
+const defaultActive = 1024
+
+// maxActive is the size of the pool for return probes that name none.
 func (s *Engine) maxActive() int {
-	if n := cmp.Or(s.Opts.MaxActive, s.Opts.Active); n > 0 {
-		return min(n, fetch.MaxActive)
-	}
-	return max(10, 2*runtime.NumCPU())
+	return min(cmp.Or(s.Opts.MaxActive, s.Opts.Active, defaultActive), fetch.MaxActive)
 }

@@ -18,9 +18,9 @@ type Options struct {
 	// MaxActive is the number of instances of return probes whose definition gives none. 0
 	// leaves it to Active.
 	MaxActive int
-	// Active is that number if MaxActive is 0. 0 is the kernel's default, max(10, 2*CPUs).
-	// Unlike MaxActive, it lets many return probes note their calls in one common table, of
-	// which each may use all.
+	// Active is that number if MaxActive is 0. 0 is 1024, or fewer for those of many return
+	// probes that can't share, but at least 64. Unlike MaxActive, it lets many return probes
+	// note their calls in one common table, of which each may use all.
 	Active int
 	// MaxText is how many bytes of a string in the program's memory are shown. No more are
 	// recorded either, unless a filter compares the string. 0 is fetch.MaxString.

@@ -81,9 +81,6 @@ func runDetach(ctx context.Context, d *Deps, m *messages, o *traceOptions) (err 
 	o.fetch(run, d, m, defs)
 	p := o.engine(d, m)
 	p.Progress, p.Detach, p.Expect, p.Keep = busy.progress(), true, defs, o.keep
-	if o.calls {
-		p.Active = latencyActive
-	}
 	s, err := o.begin(run, d, m, p, signals)
 	if err != nil {
 		if run.Err() != nil {

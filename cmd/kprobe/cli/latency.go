@@ -13,11 +13,6 @@ import (
 	"kprobe/probe"
 )
 
-// latencyActive is how many calls of a function are followed at a time if the user gives no
-// number. The kernel's default, ten or so, is too few for a function that sleeps in many
-// threads or calls itself.
-const latencyActive = 1024
-
 // runLatency shows how long functions' calls take.
 func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x *exporter) error {
 	if err := o.page.create(); err != nil {
@@ -43,7 +38,6 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 		return defs, err
 	}
 	p := o.engine(d, m)
-	p.Active = latencyActive
 	if p.RingSize == 0 {
 		p.RingSize = countRing
 	}

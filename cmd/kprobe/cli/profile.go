@@ -38,6 +38,13 @@ filter. --latency counts only calls that passed.
 A missed hit is a call for which a return probe had no free instance, or one of
 a circle of jumps that it can't follow. It is not among the hits.
 
+--maxactive sets how many calls of a function can be followed at a time (default
+1024). Further calls are missed. Without --maxactive, 32 and more functions
+share up to 65536 instances. Functions that cannot share, if there are more than
+64, have fewer than 1024 each, but at least 64. The instances of calls that
+never return are freed when others need them, some at once, others within 0.2 s.
+Calls in between that find no instance are missed too.
+
 On a terminal the counters are a table that is redrawn every second, the fastest
 event first. With --interval they are printed again and again, also elsewhere,
 each time below a line "# SECONDS" since the start. With --format json each
@@ -64,13 +71,6 @@ There are three exceptions: calls that breakpoints follow, calls when there are
 more than 1024 functions, and calls of more than an hour. They are read as
 records. LOST counts those that came faster than kprobe could read; a larger
 --ring loses fewer.
-
---maxactive sets how many calls of a function can be followed at a time (default
-1024). Further calls are missed. Without --maxactive, 32 and more functions
-share up to 65536 instances. Functions that cannot share, if there are more than
-256, have fewer than 1024 each, but at least 64. The instances of calls that
-never return are freed when others need them, some at once, others within 0.2 s.
-Calls in between that find no instance are missed too.
 
 Median and percentile are within 1 % of the exact value. All else is exact, in
 steps of the processor's clock. On AMD's processors a step is 10 ns: a shorter

@@ -157,7 +157,6 @@ func (l *recordSink) flush() error { return l.rec.Flush() }
 // timing gives the engine's options for calls that are followed.
 func (o *recordOptions) timing(d *Deps, m *messages) probe.Options {
 	p := o.engine(d, m)
-	p.Active = latencyActive
 	if p.RingSize == 0 {
 		p.RingSize = countRing
 	}

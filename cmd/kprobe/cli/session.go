@@ -114,7 +114,7 @@ func (o *sessionOptions) register(c *cobra.Command, d *Deps) {
 	f.BoolVar(&o.letGo, "let-go", false, "don't trace the target while nothing changes, so that gdb or strace can")
 	f.BoolVar(&o.pending, "pending", false, "let definitions wait for libraries that are not loaded yet")
 	f.Var((*sizeValue)(&o.ring), "ring", "`SIZE` of each CPU's buffer, 64K to 1G, such as 16M; rounded up to a power of two")
-	f.IntVar(&o.maxActive, "maxactive", 0, "follow up to `N` calls at a time with a return probe whose definition gives no number")
+	f.IntVar(&o.maxActive, "maxactive", 0, "follow up to `N` calls at a time with a return probe whose definition gives no number (default 1024)")
 	o.servers.register(f)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "report progress on standard error; print whole signatures in trace lines")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no summary, and no line when the probes are in")
