@@ -20,10 +20,10 @@ var manyCounted = []string{"p:in probe_forever:*", "r:out probe_forever:*", "p:m
 // them there; the probes are taken out from under them, and it is unmapped: the program
 // notices nothing.
 func TestTallyCode(t *testing.T) {
-	sub := startSubject(t, fixture.Build(t, "probe_forever.c", "-O2"), "3")
+	sub := startSubject(t, fixture.Build(t, "probe_hops.c", "-O2", "-pthread"), "3")
 	for round := range full(2, 30) {
 		l := attach(t, sub.pid(), Options{CountOnly: true})
-		link, err := l.s.Add(t.Context(), parseDefs(t, manyCounted...))
+		link, err := l.s.Add(t.Context(), parseDefs(t, "p:in probe_hops:*", "r:out probe_hops:*", "p:more libc:*printf*", "r:back libc:*printf*"))
 		if err != nil {
 			t.Fatal(err)
 		}
