@@ -76,9 +76,10 @@ func (k Calls) Gone(mem []byte, row int, gone func(id uint32) bool) (words []uin
 	return words, left
 }
 
-// Disown puts Nobody in the place of a probe in a row of a common table, in a copy of the table's memory. left is false
-// if the row has no other call: then nothing changes, and the row is to be freed.
-func (k Calls) Disown(mem []byte, row int, id uint32) (left bool) {
+// Disown puts Nobody in the place of a probe in a row of a common table, in a copy of the table's memory, and returns the
+// addresses where it is to be written. left is false if the row has no other call: then nothing changes, and the row is to be
+// freed.
+func (k Calls) Disown(mem []byte, row int, id uint32) (words []uint64, left bool) {
 	at := k.ownersAt(mem, row)
 	for _, x := range at {
 		if other := binary.LittleEndian.Uint32(mem[x:]) & ownerID; other != 0 && other != id {
@@ -88,9 +89,10 @@ func (k Calls) Disown(mem []byte, row int, id uint32) (left bool) {
 	for _, x := range at {
 		if w := mem[x:]; left && binary.LittleEndian.Uint32(w)&ownerID == id {
 			binary.LittleEndian.PutUint32(w, Nobody)
+			words = append(words, k.Addr+uint64(x))
 		}
 	}
-	return left
+	return words, left
 }
 
 // moreOfRow is the memory of the number of further calls in the row CX. SI is the head of the calls. Changes AX.

@@ -148,8 +148,9 @@ func buildPassing(c *asm.Code, p *Params, k Calls, way Passing, cond asm.Cond, a
 }
 
 // Pass does what the code of BuildPassing does, in a copy of the calls' memory, and returns the
-// rows that must be written back.
-func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
+// rows whose marks have changed, and those that are free. Nothing else of them may be written back: other threads raise
+// their reach, and take free rows, meanwhile.
+func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (marked, free []int) {
 	for _, in := range k.With(mem, slot) {
 		tid := mem[k.offset(in.Number)+callTID:]
 		switch on := tid[3]&(passedOn>>24) != 0; {
@@ -161,10 +162,12 @@ func (k Calls) Pass(mem []byte, slot, ra uint64, way Passing) (rows []int) {
 			tid[3] &^= passedOn >> 24
 		default:
 			k.Free(mem, in.Number)
+			free = append(free, in.Number)
+			continue
 		}
-		rows = append(rows, in.Number)
+		marked = append(marked, in.Number)
 	}
-	return rows
+	return marked, free
 }
 
 // PassesOn reports whether the call in a row passes on, in a copy of the calls' memory.
@@ -175,11 +178,8 @@ func (k Calls) PassesOn(mem []byte, row int) bool {
 // Mark returns the address of the byte of a row whose highest bit says that its call passes on.
 func (k Calls) Mark(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callTID + 3 }
 
+// Marked returns that byte, in a copy of the calls' memory.
+func (k Calls) Marked(mem []byte, row int) byte { return mem[k.offset(row)+callTID+3] }
+
 // ReturnAt returns the address of the word of a row that says what the call's slot held at the entry.
 func (k Calls) ReturnAt(row int) uint64 { return k.Addr + uint64(k.offset(row)) + callReturn }
-
-// Row returns a row's bytes from a copy of the calls' memory, and their address in the target.
-func (k Calls) Row(mem []byte, row int) ([]byte, uint64) {
-	off := k.offset(row)
-	return mem[off : off+1<<k.Shift], k.Addr + uint64(off)
-}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -242,9 +243,12 @@ func (s *Engine) passInstead(tg *Target, th *thread, st stage, w planner.Request
 	if mem == nil || err != nil {
 		return
 	}
-	for _, row := range k.Pass(mem, sp, ra, way) {
-		b, at := k.Row(mem, row)
-		_ = tg.Proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
+	marked, free := k.Pass(mem, sp, ra, way)
+	for _, row := range marked {
+		_ = tg.Proc.WriteMemory([]byte{k.Marked(mem, row)}, symbols.Addr(k.Mark(row))) // fails only if the process is gone
+	}
+	for _, row := range free {
+		tg.freeCall(k, row)
 	}
 }
 
@@ -313,13 +317,21 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 // endCall takes a probe's call out of a row of a table in common, also in the target's memory. mem is a copy of the
 // rows. The thread whose call it is doesn't run.
 func (tg *Target) endCall(k detour.Calls, mem []byte, row int, id uint32) {
-	if !k.Common || !k.Disown(mem, row, id) {
-		k.Free(mem, row)
-		tg.freeCall(k, row)
-		return
+	if k.Common {
+		if words, left := k.Disown(mem, row, id); left {
+			tg.writeNobody(words)
+			return
+		}
 	}
-	b, at := k.Row(mem, row)
-	_ = tg.Proc.WriteMemory(b, symbols.Addr(at)) // fails only if the process is gone
+	k.Free(mem, row)
+	tg.freeCall(k, row)
+}
+
+// writeNobody takes calls out of rows, by the addresses of their owners.
+func (tg *Target) writeNobody(words []uint64) {
+	for _, at := range words {
+		_ = tg.Proc.WriteMemory(binary.LittleEndian.AppendUint32(nil, detour.Nobody), symbols.Addr(at)) // fails only if the process is gone
+	}
 }
 
 // exitInstead ends a call in place of its detour: it records the return and frees the call's row.
