@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/internal/fixture"
+	"kprobe/internal/procfs"
 	"kprobe/probe/engine"
 )
 
@@ -98,6 +102,50 @@ func TestGoGivesWay(t *testing.T) {
 	l.finish(sub.pid())
 	sub.end()
 	checkGoReturns(t, l)
+}
+
+// TestGoGivesWayAmongSteps: threads with signals are stepped through detours while the jumps become breakpoints. If one
+// is about to note a call, or to record its return, the call is neither lost nor another's.
+func TestGoGivesWayAmongSteps(t *testing.T) {
+	prog := fixture.Build(t, "probe_go.go")
+	want := plain(t, prog)
+	for range full(4, 80) {
+		sub := startSubject(t, prog)
+		l := attach(t, sub.pid(), Options{}, goReturns...)
+		sub.line()
+		over, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				tids, _ := procfs.Process(sub.pid()).Threads()
+				for _, tid := range tids {
+					_ = unix.Tgkill(sub.pid(), tid, syscall.SIGURG) // it may be gone
+				}
+			}
+		}()
+		time.Sleep(20 * time.Millisecond) // anywhere in its work
+		onTracer(t, l, func(tg *engine.Target) error {
+			i := slices.IndexFunc(jumpsIn(tg), func(p *engine.Patch) bool { return p.Probes()[0].Ev.Name == "walk" })
+			if i < 0 {
+				t.Error("walk has no jump")
+				return nil
+			}
+			return tg.Unoptimize(t.Context(), jumpsIn(tg)[i])
+		})
+		close(over)
+		<-done
+		if got := sub.expect("done"); got != want {
+			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+		}
+		l.finish(sub.pid())
+		sub.end()
+		checkGoReturns(t, l)
+	}
 }
 
 // TestGoPanics: calls that are left by panics and by runtime.Goexit are no returns,

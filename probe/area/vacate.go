@@ -145,12 +145,19 @@ const mostInFallback = 400
 // stepOut steps a thread out of the fallback handler that it is in, and reports whether it
 // succeeded. If the tracer is killed meanwhile, the thread's trap is still answered.
 func (a *Area) stepOut(t *tracee.Thread) bool {
-	if r, err := t.Regs(); err == nil && r.Rdi != uint64(unix.SIGTRAP) { // else it may take the program's own for that
-		at := a.File.Layout.Header.Off + memory.HeaderSteps
-		a.File.Add64(at, 1)
-		defer a.File.Add64(at, ^uint64(0))
+	if r, err := t.Regs(); err == nil && r.Rdi == uint64(unix.SIGTRAP) { // it may take the program's own trap for that of a step
+		return t.StepOut(a.Fallbacks.Holds, mostInFallback)
 	}
-	return t.StepOut(a.Fallbacks.Holds, mostInFallback)
+	return a.StepOut(t, a.Fallbacks.Holds, mostInFallback)
+}
+
+// StepOut is tracee.Thread.StepOut for a thread in kprobe's code. If the tracer is killed meanwhile, the fallback
+// handler answers the thread's trap.
+func (a *Area) StepOut(t *tracee.Thread, within func(symbols.Addr) bool, most int) bool {
+	at := a.File.Layout.Header.Off + memory.HeaderSteps
+	a.File.Add64(at, 1)
+	defer a.File.Add64(at, ^uint64(0))
+	return t.StepOut(within, most)
 }
 
 // lead makes a thread continue elsewhere. If it has met a trap, that was kprobe's. If it has

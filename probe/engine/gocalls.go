@@ -45,41 +45,82 @@ func (tg *Target) withGo(p *Patch) (list []*Patch, goes []*Placed) {
 
 // A thread in the detour of an entry may be about to note its call. If the noted calls were adopted
 // first, this one would be lost. So the threads run on until none is in such a detour: for at most
-// entersFor tries, entersPause apart.
+// entersFor tries, entersPause apart. One that is still there may have to wait for the tracer, with a
+// signal, or for a processor: it is stepped out while the others are stopped.
 const (
 	entersPause = time.Millisecond
-	entersFor   = 100
+	entersFor   = 10
+	// mostInDetour is how many instructions it executes at most. A detour has some hundred, and may copy a page
+	// byte by byte.
+	mostInDetour = 1 << 13
 )
 
-// stoppedBetweenCalls calls fn with all threads stopped and none in a detour of the return probes
-// goes. If a thread stays in one for too long, fn is called nevertheless.
+// stoppedBetweenCalls calls fn with all threads stopped and none on its way to a hit in a detour of the return
+// probes goes. A thread may be there nevertheless if it waits in a system call or with a fault.
 func (tg *Target) stoppedBetweenCalls(ctx context.Context, goes []*Placed, fn func(stopped []*tracee.Thread) error) error {
 	for try := 0; ; try++ {
-		wait := false
+		again := false
 		err := tg.WithStopped(ctx, func(stopped []*tracee.Thread) error {
-			if wait = try < entersFor && tg.amongCalls(goes, stopped); wait {
+			among := tg.amongCalls(goes, stopped)
+			if again = len(among) > 0 && try < entersFor; again {
 				return nil
+			}
+			for _, t := range among {
+				tg.stepOutOfCall(t)
 			}
 			return fn(stopped)
 		})
-		if !wait {
+		if !again {
 			return tracee.IgnoreLate(err)
 		}
 		time.Sleep(entersPause)
 	}
 }
 
-// amongCalls reports whether a thread is noting or recording a call of one of the
-// return probes.
-func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) bool {
-	return slices.ContainsFunc(stopped, func(t *tracee.Thread) bool {
+// amongCalls lists the threads that are to note or record a call of one of the return probes, or do so.
+func (tg *Target) amongCalls(goes []*Placed, stopped []*tracee.Thread) (list []*tracee.Thread) {
+	if len(goes) == 0 {
+		return nil
+	}
+	for _, t := range stopped {
 		regs, err := t.Regs()
 		if err != nil {
-			return false // gone
+			continue // gone
 		}
 		st, at := tg.StageOf(regs)
-		return !st.None() && st.Way() != nil && slices.Contains(goes, st.Way().Of().Owner.(*Placed)) && tg.Patches.Recording(symbols.Addr(at.Rip))
-	})
+		if st.leadsToHit(symbols.Addr(at.Rip)) && slices.ContainsFunc(st.patch.Probes(), func(p *Placed) bool { return slices.Contains(goes, p) }) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// leadsToHit reports whether a thread at pc takes a hit in the stage, or in the next one, or is taking it.
+func (s stage) leadsToHit(pc symbols.Addr) bool {
+	if s.None() {
+		return false
+	}
+	return !s.Probed() || s.CopyAt() == s.Base || !s.copies(pc)
+}
+
+// stepOutOfCall steps a thread until it has taken its hit, as far as it gets. A system call of the program's may wait
+// for anything, so it isn't stepped over.
+func (tg *Target) stepOutOfCall(t *tracee.Thread) {
+	regs, err := t.Regs()
+	if err != nil || int64(regs.Orig_rax) >= 0 {
+		return
+	}
+	tg.Area.StepOut(t, func(pc symbols.Addr) bool {
+		st := tg.Patches.StageAt(pc)
+		return tg.InShared(pc) || st.leadsToHit(pc) && !(st.copies(pc) && tg.atSyscall(pc))
+	}, mostInDetour)
+}
+
+// atSyscall reports whether the instruction at pc is a system call. If it can't be read, it may be one.
+func (tg *Target) atSyscall(pc symbols.Addr) bool {
+	var b [2]byte
+	n, err := tg.Proc.ReadMemory(b[:], pc)
+	return err != nil || n < len(b) || b == [2]byte{0x0f, 0x05}
 }
 
 // adoptCalls makes instances for the active calls that jumps have noted, so that breakpoints follow

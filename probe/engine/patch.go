@@ -79,6 +79,11 @@ type stage struct {
 // None says that there is no stage.
 func (s stage) None() bool { return s.Stage == nil }
 
+// copies reports whether the stage's displaced instructions are at pc.
+func (s stage) copies(pc symbols.Addr) bool {
+	return pc >= s.CopyAt() && pc < s.CopyAt()+symbols.Addr(s.Copied())
+}
+
 // patchesAtOnce is how many Patches of a change are made in one piece of memory, which is in use as long as one
 // of them is.
 const patchesAtOnce = 16

@@ -51,5 +51,5 @@ func (ps *patches) Recording(pc symbols.Addr) bool {
 	if st.None() || !st.Probed() {
 		return false
 	}
-	return pc < st.CopyAt() || pc >= st.CopyAt()+symbols.Addr(st.Copied())
+	return !st.copies(pc)
 }
