@@ -24,10 +24,13 @@ type readyDef struct {
 	ws []planner.Request
 }
 
-// stillWaits notes why a waiting definition can't be armed. If the reason is not that its library is
-// missing, the user is warned, once.
+// stillWaits notes why a waiting definition can't be armed. If the reason is neither that its library is
+// missing nor that the trace ends, the user is warned, once.
 func (tg *Target) stillWaits(p *pendingDef, err error) {
 	p.err = err
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
 	var unbound *symbols.UnboundIFuncError
 	if !tg.loads() && !p.said && p.Def.Place.Module != "" && !errors.Is(err, symbols.ErrNotMapped) && !errors.As(err, &unbound) {
 		p.said = true
