@@ -174,7 +174,7 @@ func (l *ExitWay) PassesTo(ws []Request) detour.Onward {
 // common table has room for far more than a pool of its own, and rows that no call has ever had take no memory. The
 // functions that it jumps to are mostly probed too, so few patches are for it alone.
 func (o *planner) mayShare(p *Probe, l *ExitWay) bool {
-	return o.manyFree && l.plain && !p.Limited && detour.CanBeCommon(p.Program)
+	return o.manyFree && l.plain && !l.own && !p.Limited && detour.CanBeCommon(p.Program)
 }
 
 // places is the number of places that are patched for the probe.
