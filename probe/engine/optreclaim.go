@@ -20,11 +20,18 @@ import (
 // instance without having written the slot, and it has done so by the second look.
 
 // reclaimEvery is how often nmissed is read. If it doesn't grow, the interval doubles up to
-// reclaimRest.
+// reclaimRest. If it does, the looks take at most one part in reclaimShare of the time: while all
+// instances of a deep recursion are in use, nmissed grows all the time and no look finds anything.
 const (
 	reclaimEvery = 10 * time.Millisecond
 	reclaimRest  = 160 * time.Millisecond
+	reclaimShare = 20
 )
+
+// reclaimPause is the pause before nmissed is read again, after looks that took so long.
+func reclaimPause(took time.Duration) time.Duration {
+	return max(reclaimEvery, (reclaimShare-1)*took)
+}
 
 // watchMissed starts a goroutine that reclaims abandoned instances when nmissed grows. It ends with
 // the target's feed.
@@ -46,13 +53,14 @@ func (tg *Target) watchMissed() {
 				pause = min(pause*2, reclaimRest)
 				continue
 			}
-			pause = reclaimEvery
+			begin := time.Now()
 			err := tg.Engine.Tracer.Do(func() error {
 				if err := tg.comeBack(context.Background()); err != nil {
 					return err
 				}
 				return tg.ReclaimReturns()
 			})
+			pause = reclaimPause(time.Since(begin))
 			switch {
 			case errors.Is(err, tracee.ErrClosed):
 				return

@@ -226,12 +226,15 @@ func (tg *Target) reclaim(th *thread, p *pool) {
 		sp = r.Rsp
 	}
 	found := false
+	tid, over := -1, false // the last instance's thread, and whether it has ended
 	for in := range p.Active() {
 		if in.Probe.GoABI {
 			continue
 		}
-		shrunk := in.TID == th.t.TID() && uint64(in.Slot) < sp && tg.sameStack(in.Slot, symbols.Addr(sp))
-		if shrunk || tg.threadOf(in.TID) == nil {
+		if in.TID != tid {
+			tid, over = in.TID, tg.threadOf(in.TID) == nil
+		}
+		if over || in.TID == th.t.TID() && uint64(in.Slot) < sp && tg.sameStack(in.Slot, symbols.Addr(sp)) {
 			tg.abandon(in)
 			found = true
 		}

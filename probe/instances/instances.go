@@ -5,7 +5,6 @@ package instances
 
 import (
 	"iter"
-	"maps"
 	"slices"
 
 	"kprobe/symbols"
@@ -33,6 +32,7 @@ type Instance[P, U any] struct {
 	Time       uint64       // of the entry, CLOCK_MONOTONIC ns
 	Pool       *Pool[P, U]
 	next       *Instance[P, U] // free list
+	place      int             // in Pool.active, plus 1; 0: it isn't in use
 	User       U               // what its handlers keep of it
 }
 
@@ -50,9 +50,8 @@ type Key struct {
 // only.
 type Pool[P, U any] struct {
 	Max    int
-	used   int
 	free   *Instance[P, U]
-	active map[*Instance[P, U]]struct{}
+	active []*Instance[P, U]
 	// Of looks for calls that were left: misses to let go by before the next, and how many
 	// that were after the last.
 	patience, wait int
@@ -65,10 +64,9 @@ func NewPool[P, U any](maxactive int) *Pool[P, U] {
 
 // Get takes an instance, or nil when all are in use (nmissed).
 func (p *Pool[P, U]) Get() *Instance[P, U] {
-	if p.used >= p.Max {
+	if len(p.active) >= p.Max {
 		return nil
 	}
-	p.used++
 	in := p.free
 	if in != nil {
 		p.free = in.next
@@ -76,26 +74,37 @@ func (p *Pool[P, U]) Get() *Instance[P, U] {
 		in = new(Instance[P, U])
 	}
 	in.next, in.Pool, in.Trampoline, in.Inside, in.Jumped, in.Entry = nil, p, -1, false, false, in.Entry[:0]
-	if p.active == nil {
-		p.active = make(map[*Instance[P, U]]struct{}, min(p.Max, 64))
-	}
-	p.active[in] = struct{}{}
+	p.active = append(p.active, in)
+	in.place = len(p.active)
 	return in
 }
 
 // Put gives an instance back.
 func (p *Pool[P, U]) Put(in *Instance[P, U]) {
-	if _, ok := p.active[in]; !ok {
+	if in.place == 0 || in.Pool != p {
 		return
 	}
-	delete(p.active, in)
-	p.used--
+	last := len(p.active) - 1
+	moved := p.active[last]
+	p.active[in.place-1], moved.place = moved, in.place
+	p.active[last] = nil
+	p.active = p.active[:last]
+	in.place = 0
 	in.next = p.free
 	p.free = in
 }
 
-// Active goes through the instances that are in use. They may be put back meanwhile.
-func (p *Pool[P, U]) Active() iter.Seq[*Instance[P, U]] { return maps.Keys(p.active) }
+// Active goes through the instances that are in use. They may be put back meanwhile: what then takes the place of
+// one that is gone was there already.
+func (p *Pool[P, U]) Active() iter.Seq[*Instance[P, U]] {
+	return func(yield func(*Instance[P, U]) bool) {
+		for i := len(p.active) - 1; i >= 0; i-- {
+			if i < len(p.active) && !yield(p.active[i]) {
+				return
+			}
+		}
+	}
+}
 
 // InUse is how many that are.
 func (p *Pool[P, U]) InUse() int { return len(p.active) }

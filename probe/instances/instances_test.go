@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -59,6 +60,37 @@ func TestPool(t *testing.T) {
 	}
 	if p.InUse() != 0 {
 		t.Errorf("%d are in use after all were put back", p.InUse())
+	}
+}
+
+// TestPoolActive: whichever instances are put back meanwhile, Active comes to all others.
+func TestPoolActive(t *testing.T) {
+	const n = 7
+	for gone := range 1 << n {
+		p := NewPool[string, struct{}](n)
+		var all []*call
+		for range n {
+			all = append(all, p.Get())
+		}
+		seen := map[*call]bool{}
+		for in := range p.Active() {
+			if len(seen) == 0 { // at the first one
+				for i := range n {
+					if gone>>i&1 != 0 {
+						p.Put(all[i])
+					}
+				}
+			}
+			seen[in] = true
+		}
+		for i, in := range all {
+			if gone>>i&1 == 0 && !seen[in] {
+				t.Fatalf("without %b: %d was not seen", gone, i)
+			}
+		}
+		if left := n - bits.OnesCount(uint(gone)); p.InUse() != left {
+			t.Fatalf("without %b: %d in use, want %d", gone, p.InUse(), left)
+		}
 	}
 }
 
