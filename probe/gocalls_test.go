@@ -50,6 +50,18 @@ func checkGoReturns(t *testing.T, l *live) {
 	}
 }
 
+// finishGoReturns waits until the program's work is done, ends both, and compares what the program printed, and what
+// was seen, with what the program does.
+func finishGoReturns(t *testing.T, sub *subject, l *live, want string) {
+	t.Helper()
+	if got := sub.expect("done"); got != want {
+		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
+	}
+	l.finish(sub.pid())
+	sub.end()
+	checkGoReturns(t, l)
+}
+
 // TestGoEntryValues: returns of Go functions with values of the entry, on stacks
 // that grow in the call, across panics, in goroutines that come and go.
 func TestGoEntryValues(t *testing.T) {
@@ -64,12 +76,8 @@ func TestGoEntryValues(t *testing.T) {
 					t.Errorf("%s: %d by a jump: %s", name, n, why)
 				}
 			}
-			if got := sub.work(); got != want {
-				t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-			}
-			l.finish(sub.pid())
-			sub.end()
-			checkGoReturns(t, l)
+			sub.line()
+			finishGoReturns(t, sub, l, want)
 		})
 	}
 }
@@ -96,12 +104,7 @@ func TestGoGivesWay(t *testing.T) {
 			t.Errorf("%s is a jump still", name)
 		}
 	}
-	if got := sub.expect("done"); got != want {
-		t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-	}
-	l.finish(sub.pid())
-	sub.end()
-	checkGoReturns(t, l)
+	finishGoReturns(t, sub, l, want)
 }
 
 // TestGoGivesWayAmongSteps: threads with signals are stepped through detours while the jumps become breakpoints. If one
@@ -139,12 +142,7 @@ func TestGoGivesWayAmongSteps(t *testing.T) {
 		})
 		close(over)
 		<-done
-		if got := sub.expect("done"); got != want {
-			t.Errorf("probed, the program printed %q, otherwise %q", got, want)
-		}
-		l.finish(sub.pid())
-		sub.end()
-		checkGoReturns(t, l)
+		finishGoReturns(t, sub, l, want)
 	}
 }
 

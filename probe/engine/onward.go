@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"kprobe/fetch"
@@ -187,12 +186,8 @@ func (tg *Target) forgetRows(r *retired) error {
 				tg.freeCall(k, in.Number)
 				continue
 			}
-			for _, at := range words {
-				var b [4]byte
-				binary.LittleEndian.PutUint32(b[:], detour.Nobody)
-				if err := tg.Proc.WriteMemory(b[:], symbols.Addr(at)); err != nil {
-					return err
-				}
+			if err := tg.writeNobody(words); err != nil {
+				return err
 			}
 		}
 	}

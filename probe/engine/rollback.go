@@ -319,7 +319,7 @@ func (tg *Target) freeCall(k detour.Calls, row int) {
 func (tg *Target) endCall(k detour.Calls, mem []byte, row int, id uint32) {
 	if k.Common {
 		if words, left := k.Disown(mem, row, id); left {
-			tg.writeNobody(words)
+			_ = tg.writeNobody(words) // fails only if the process is gone
 			return
 		}
 	}
@@ -328,10 +328,13 @@ func (tg *Target) endCall(k detour.Calls, mem []byte, row int, id uint32) {
 }
 
 // writeNobody takes calls out of rows, by the addresses of their owners.
-func (tg *Target) writeNobody(words []uint64) {
+func (tg *Target) writeNobody(words []uint64) error {
 	for _, at := range words {
-		_ = tg.Proc.WriteMemory(binary.LittleEndian.AppendUint32(nil, detour.Nobody), symbols.Addr(at)) // fails only if the process is gone
+		if err := tg.Proc.WriteMemory(binary.LittleEndian.AppendUint32(nil, detour.Nobody), symbols.Addr(at)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // exitInstead ends a call in place of its detour: it records the return and frees the call's row.

@@ -170,8 +170,8 @@ func (l *ExitWay) PassesTo(ws []Request) detour.Onward {
 	return detour.Onward{To: l.Noting(), Back: l.Landings()}
 }
 
-// mayShare reports whether a return probe, one of many, uses exits because these let it follow more calls at a time: the
-// common table has room for far more than a pool of its own, and rows that no call has ever had take no memory. The
+// mayShare reports whether a return probe, one of many, whose function jumps on to others uses exits because these let it
+// follow more calls at a time: the common table has room for far more than a pool of its own, and rows that no call has ever had take no memory. The
 // functions that it jumps to are mostly probed too, so few patches are for it alone.
 func (o *planner) mayShare(p *Probe, l *ExitWay) bool {
 	return o.manyFree && l.plain && !l.own && !p.Limited && detour.CanBeCommon(p.Program)

@@ -43,7 +43,9 @@ a circle of jumps that it can't follow. It is not among the hits.
 share up to 65536 instances. Functions that cannot share, if there are more than
 64, have fewer than 1024 each, but at least 64. The instances of calls that
 never return are freed when others need them, some at once, others within 0.2 s.
-Calls in between that find no instance are missed too.
+It takes longer if there are so many that looking for them would stop the target
+for more than a twentieth of the time. Calls in between that find no instance
+are missed too.
 
 On a terminal the counters are a table that is redrawn every second, the fastest
 event first. With --interval they are printed again and again, also elsewhere,
