@@ -320,9 +320,13 @@ func (a *Area) MoveTo(p *tracee.Process) error {
 // Copied returns the area in a forked child's copy of the address space. The memory file is the
 // parent's too, and nothing is unmapped through it.
 func (a *Area) Copied(child *tracee.Process) *Area {
-	return &Area{
+	kid := &Area{
 		Proc: child, File: a.File.In(child), Code: a.Code.In(child), Scratch: a.Scratch, Fallbacks: a.Fallbacks.Inherited(child),
 	}
+	for _, m := range a.Pools {
+		kid.pools = append(kid.pools, symbols.Mapping{Start: m.Start, End: m.End()})
+	}
+	return kid
 }
 
 // MapData returns a function that maps memory which the process may write to. It stays mapped

@@ -82,7 +82,8 @@ func (a *Area) RestoreSlot(slot symbols.Addr) error {
 }
 
 // RestoreReturns puts the program's return addresses back for calls that would return by return
-// trampolines.
+// trampolines. In a forked process the list of the instances may lead to some that were laid after the fork: there the
+// process has nothing, or other memory. Those that its maker had before are found all the same.
 func (a *Area) RestoreReturns() error {
 	first, err := a.File.Get64(a.File.Layout.Header.Off + memory.HeaderPools)
 	if err != nil || first == 0 && len(a.pools) == 0 {
@@ -92,30 +93,14 @@ func (a *Area) RestoreReturns() error {
 	if err != nil {
 		return err
 	}
-	if first == 0 {
-		return a.restoreCopied(maps)
-	}
 	all, seen := uint64(0), map[symbols.Addr]bool{}
 	for at := symbols.Addr(first); at != 0; {
-		next, end, err := poolAt(ownMemory{a.Proc}, at)
+		next, size, err := a.listed(maps, at, seen, all)
+		if err != nil && len(a.pools) > 0 {
+			break
+		}
 		if err != nil {
-			return fmt.Errorf("read return instances: %w", err)
-		}
-		size := uint64(end - at)
-		wrong := ""
-		private, _ := memory.AnonymousIn(maps, at, size)
-		switch {
-		case size < memory.PoolsHead || size > mostPool || all+size > allPools:
-			wrong = "larger than they may be"
-		case !private:
-			wrong = "not in memory of kprobe's own"
-		case seen[at]:
-			wrong = "listed twice"
-		case len(seen) >= mostPools:
-			wrong = "more than there may be"
-		}
-		if wrong != "" {
-			return fmt.Errorf("return instances are not where the journal says: %d bytes at %v are %s", size, at, wrong)
+			return err
 		}
 		seen[at] = true
 		all += size
@@ -124,7 +109,33 @@ func (a *Area) RestoreReturns() error {
 		}
 		at = next
 	}
-	return nil
+	return a.restoreCopied(maps, seen, all)
+}
+
+// listed returns the size of the instances at an address, and where the next are, if they may be there after those
+// seen, which have all bytes.
+func (a *Area) listed(maps []symbols.Mapping, at symbols.Addr, seen map[symbols.Addr]bool, all uint64) (next symbols.Addr, size uint64, err error) {
+	next, end, err := poolAt(ownMemory{a.Proc}, at)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read return instances: %w", err)
+	}
+	size = uint64(end - at)
+	wrong := ""
+	private, _ := memory.AnonymousIn(maps, at, size)
+	switch {
+	case size < memory.PoolsHead || size > mostPool || all+size > allPools:
+		wrong = "larger than they may be"
+	case !private:
+		wrong = "not in memory of kprobe's own"
+	case seen[at]:
+		wrong = "listed twice"
+	case len(seen) >= mostPools:
+		wrong = "more than there may be"
+	}
+	if wrong != "" {
+		return 0, 0, fmt.Errorf("return instances are not where the journal says: %d bytes at %v are %s", size, at, wrong)
+	}
+	return next, size, nil
 }
 
 // poolAt reads where the pools at an address end, and where the next are; 0: there are no others.
@@ -142,11 +153,13 @@ type ownMemory struct{ *tracee.Process }
 // ReadMemory implements symbols.Memory.
 func (m ownMemory) ReadMemory(b []byte, at symbols.Addr) (int, error) { return m.ReadOwn(b, at) }
 
-// restoreCopied does so in a forked process, for the instances that its maker had. Some may have been laid only after the
-// fork: there is nothing of them, or memory of the program that looks like no instance.
-func (a *Area) restoreCopied(maps []symbols.Mapping) error {
-	all := uint64(0)
+// restoreCopied does so in a forked process, for the instances that its maker had, without those seen, which have all
+// bytes.
+func (a *Area) restoreCopied(maps []symbols.Mapping, seen map[symbols.Addr]bool, all uint64) error {
 	for _, m := range a.pools {
+		if seen[m.Start] {
+			continue
+		}
 		size := uint64(m.End - m.Start)
 		if private, _ := memory.AnonymousIn(maps, m.Start, size); !private || size < memory.PoolsHead || size > mostPool || all+size > allPools {
 			continue
