@@ -34,7 +34,7 @@ func (t *Tracer) created(th *Thread, event int) error {
 	if t.procs[tid] != nil {
 		return nil // taken for an orphan before this event came
 	}
-	st, ok := t.early[tid]
+	st, ok := t.claim(tid)
 	if !ok {
 		// The child is on its way to its first stop.
 		var w uint32
@@ -44,7 +44,6 @@ func (t *Tracer) created(th *Thread, event int) error {
 			return nil // killed at birth
 		}
 	}
-	delete(t.early, tid)
 	return t.born(th, tid, st, event)
 }
 
@@ -93,8 +92,7 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 
 // adopt takes the first stop of a new thread, if it was already reported.
 func (t *Tracer) adopt(th *Thread) {
-	if st, ok := t.early[th.tid]; ok {
-		delete(t.early, th.tid)
+	if st, ok := t.claim(th.tid); ok {
 		th.note(st)
 		th.deferred = true
 		t.queue = append(t.queue, th)
@@ -182,7 +180,7 @@ func (t *Tracer) exiting(th *Thread) {
 
 // ended handles the end of a thread or process.
 func (t *Tracer) ended(tid int, th *Thread, st syscall.WaitStatus) {
-	delete(t.early, tid)
+	t.claim(tid)
 	if th == nil {
 		t.noteReaped(tid, st)
 		return

@@ -30,7 +30,7 @@ func (t *Tracer) takeOrphans(th *Thread, st syscall.WaitStatus) {
 		if st>>16 != unix.PTRACE_EVENT_STOP || !t.parentless(tid, th.p.pid) {
 			continue
 		}
-		delete(t.early, tid)
+		t.claim(tid)
 		// It fails only if the child is gone as well.
 		_ = t.born(th, tid, st, unix.PTRACE_EVENT_FORK)
 	}
@@ -68,18 +68,33 @@ func (t *Tracer) parentless(tid, ended int) bool {
 	return t.procs[parent] == nil || parent == ended
 }
 
+// claim takes the first stop of a thread or process that was reported before its creation.
+func (t *Tracer) claim(tid int) (st syscall.WaitStatus, ok bool) {
+	st, ok = t.early[tid]
+	delete(t.early, tid)
+	if watch := t.orphans[tid]; watch != nil {
+		watch.Stop()
+		delete(t.orphans, tid)
+	}
+	return st, ok
+}
+
 // watchOrphan lets a process go if nobody has claimed its first stop in time.
 func (t *Tracer) watchOrphan(tid int) {
-	time.AfterFunc(orphanAfter, func() {
+	var watch *time.Timer
+	watch = time.AfterFunc(orphanAfter, func() {
 		// After Close there is nothing to let go.
 		_ = t.Do(func() error {
-			st, waits := t.early[tid]
+			if t.orphans[tid] != watch {
+				return nil // claimed, while this waited for its turn
+			}
+			delete(t.orphans, tid)
+			st := t.early[tid]
 			switch {
-			case !waits:
 			case !t.running || t.birthPending():
 				t.watchOrphan(tid)
 			case t.parentless(tid, 0):
-				delete(t.early, tid)
+				t.claim(tid)
 				child := t.newProcess(tid)
 				first := child.newThread(tid)
 				first.note(st)
@@ -101,6 +116,10 @@ func (t *Tracer) watchOrphan(tid int) {
 			return nil
 		})
 	})
+	if before := t.orphans[tid]; before != nil {
+		before.Stop()
+	}
+	t.orphans[tid] = watch
 }
 
 // birthPending reports whether a thread's report of a new process or thread waits to be

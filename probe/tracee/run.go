@@ -153,7 +153,7 @@ func (t *Tracer) event(tid int, st syscall.WaitStatus, may func(*Thread) bool) e
 			if st>>16 == unix.PTRACE_EVENT_EXIT {
 				// The thread was killed at birth, and so was its creator, so it will never be
 				// reported. It may be gone by now.
-				delete(t.early, tid)
+				t.claim(tid)
 				_ = ptrace(unix.PTRACE_CONT, tid, 0, 0)
 				return nil
 			}

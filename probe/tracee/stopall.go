@@ -183,8 +183,7 @@ func (p *Process) letExit() (any bool) {
 // poll takes the next status of one thread, without handling it. It returns false if there is
 // none.
 func (t *Tracer) poll(th *Thread, flags int) bool {
-	if st, ok := t.early[th.tid]; ok {
-		delete(t.early, th.tid)
+	if st, ok := t.claim(th.tid); ok {
 		th.take(st)
 		return true
 	}

@@ -52,6 +52,7 @@ type state struct {
 	parted   map[int]*Process // processes that nobody traces now (Part)
 	threads  map[int]*Thread
 	early    map[int]syscall.WaitStatus // stops of threads whose creation wasn't reported yet
+	orphans  map[int]*time.Timer        // of them, those that watchOrphan will look at
 	kept     []*Thread                  // threads whose stops are not collected yet
 	queue    []*Thread                  // stopped threads whose events are not handled yet
 	children map[int]bool               // processes of Start that were not reaped yet
@@ -73,6 +74,7 @@ type job struct {
 	fn     func() error
 	err    error
 	picked atomic.Bool
+	first  chan struct{} // closed when all earlier jobs have been picked
 	done   chan struct{}
 }
 
@@ -87,6 +89,7 @@ func New() (*Tracer, error) {
 			parted:   map[int]*Process{},
 			threads:  map[int]*Thread{},
 			early:    map[int]syscall.WaitStatus{},
+			orphans:  map[int]*time.Timer{},
 			children: map[int]bool{},
 		},
 	}
@@ -154,6 +157,9 @@ func (t *Tracer) runJobs() {
 		j := t.jobs[0]
 		t.jobs = t.jobs[1:]
 		t.queued.Add(-1)
+		if len(t.jobs) > 0 {
+			close(t.jobs[0].first)
+		}
 		t.mu.Unlock()
 		j.picked.Store(true)
 		j.err = j.fn()
@@ -171,18 +177,26 @@ func (t *Tracer) Do(fn func() error) error {
 	if t.Here() {
 		return fn()
 	}
-	j := &job{fn: fn, done: make(chan struct{})}
+	j := &job{fn: fn, first: make(chan struct{}), done: make(chan struct{})}
 	t.mu.Lock()
 	if t.closed.Load() {
 		t.mu.Unlock()
 		return ErrClosed
 	}
-	t.jobs = append(t.jobs, j)
+	if t.jobs = append(t.jobs, j); len(t.jobs) == 1 {
+		close(j.first)
+	}
 	t.queued.Add(1)
 	t.mu.Unlock()
 	select {
 	case t.notify <- struct{}{}:
 	default:
+	}
+	// Only the first job wakes the thread: the signals of hundreds would leave it no time for anything else.
+	select {
+	case <-j.first:
+	case <-t.done:
+		return ErrClosed
 	}
 	tick := time.NewTicker(wakeEvery)
 	defer tick.Stop()
