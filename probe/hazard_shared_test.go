@@ -107,13 +107,7 @@ func TestHazardW13(t *testing.T) {
 func hugePages(t *testing.T, n int) {
 	t.Helper()
 	const file = "/proc/sys/vm/nr_hugepages"
-	free := func() (n int) {
-		b, _ := os.ReadFile("/proc/meminfo")
-		_, rest, _ := strings.Cut(string(b), "HugePages_Free:")
-		_, _ = fmt.Sscan(rest, &n)
-		return n
-	}
-	if free() >= n {
+	if freeHuge() >= n {
 		return
 	}
 	was, err := os.ReadFile(file)
@@ -121,21 +115,31 @@ func hugePages(t *testing.T, n int) {
 		_ = os.WriteFile(file, []byte(fmt.Sprint(n)), 0)
 		t.Cleanup(func() { _ = os.WriteFile(file, was, 0) })
 	}
-	if free() < n {
+	if freeHuge() < n {
 		fixture.Missing(t, "huge pages (vm.nr_hugepages)")
 	}
+}
+
+// freeHuge is the number of free huge pages.
+func freeHuge() (n int) {
+	b, _ := os.ReadFile("/proc/meminfo")
+	_, rest, _ := strings.Cut(string(b), "HugePages_Free:")
+	_, _ = fmt.Sscan(rest, &n)
+	return n
 }
 
 // TestHazardW11: text in a huge page (hugetlbfs) is probed, or the error says that it
 // can't be written; the program goes on in either case, and nothing is left.
 func TestHazardW11(t *testing.T) {
-	hugePages(t, 4) // the file's, one that is set aside for a copy of it, and those of who ends
+	const pages = 4 // the file's, one that is set aside for a copy of it, and those of who ends
+	hugePages(t, pages)
 	prog := fixture.Build(t, "shared_text.c", "-O1")
 	lib := filepath.Join(t.TempDir(), "libpart.so")
 	run(t, "cc", "-O1", "-fPIC", "-shared", "-Wl,-z,noseparate-code", "-o", lib, filepath.Join("..", "testdata", "library_part.c"))
 	off := inspectFile(t, lib, "part_work")[0].Lines[0].Addr
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		for _, kind := range []string{"p", "r"} {
+			waitUntil(func() bool { return freeHuge() >= pages }) // those of a process come back some time after its end
 			sub := startSubject(t, prog, lib, fmt.Sprint(uint64(off)), "memfd-huge")
 			step := func(want string) {
 				t.Helper()

@@ -47,7 +47,8 @@ func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
 	return true
 }
 
-// armReturn arms breakpoints at ra and at the places in list.
+// armReturn arms breakpoints at ra and at the places in list, also if ctx is done: otherwise the call would be followed
+// by what it has on the stack.
 func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
 	kept := list[:0:0]
 	for _, x := range list {
@@ -71,7 +72,7 @@ func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) er
 		}
 		list = append(list, own{Place: found})
 	}
-	return tg.change(ctx, &changeset{own: list})
+	return tg.change(context.WithoutCancel(ctx), &changeset{own: list})
 }
 
 // placeOf makes a Site of an address in a file's text. The error is errNoFile if no file is mapped

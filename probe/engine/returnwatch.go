@@ -60,8 +60,8 @@ func (tg *Target) watches(ctx context.Context, p *Placed) bool {
 	return p.watch == watched
 }
 
-// armWays writes the breakpoints of list that aren't in the text. The error says if one of them is
-// under a jump.
+// armWays writes the breakpoints of list that aren't in the text, also if ctx is done: a call is under way. The error
+// says if one of them is under a jump.
 func (tg *Target) armWays(ctx context.Context, list []own) error {
 	for _, x := range list {
 		if tg.Patches.Covering(x.Site.Addr, int(x.Inst().Len)) != nil {
@@ -74,7 +74,7 @@ func (tg *Target) armWays(ctx context.Context, list []own) error {
 			fresh = append(fresh, x)
 		}
 	}
-	if err := tg.change(ctx, &changeset{own: fresh}); err != nil {
+	if err := tg.change(context.WithoutCancel(ctx), &changeset{own: fresh}); err != nil {
 		return err
 	}
 	for _, x := range list {
