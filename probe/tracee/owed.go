@@ -124,7 +124,7 @@ func (t *Thread) leadOn() bool {
 		return false // gone: its end will be reported
 	}
 	t.ran()
-	return t.p.tr.pollFor(t, stopGrace)
+	return t.p.tr.pollNext(t)
 }
 
 // backToDelivery is for a thread that should leave its stop with sig, but has made a call

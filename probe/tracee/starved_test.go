@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"testing"
 	"time"
@@ -74,6 +75,20 @@ func TestStarved(t *testing.T) {
 		},
 		"stop": func() error {
 			return p.WithStopped(context.Background(), func([]*Thread) error { return nil })
+		},
+		"signal": func() error { // which a process is left with
+			return p.WithStopped(context.Background(), func(list []*Thread) error {
+				th := list[0]
+				time.AfterFunc(time.Second, starve())
+				time.Sleep(100 * time.Millisecond)
+				if err := unix.Tgkill(p.pid, th.tid, unix.SIGURG); err != nil {
+					return err
+				}
+				if !th.leadOn() || th.status.StopSignal() != unix.SIGURG {
+					return errors.New("the thread isn't at its signal")
+				}
+				return nil
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
