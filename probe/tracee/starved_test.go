@@ -50,9 +50,7 @@ func TestStarved(t *testing.T) {
 		var all []*exec.Cmd
 		for range 2 {
 			c := exec.Command(fixture.NeedTool(t, "sh"), "-c", "while :; do :; done")
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Start(t, c)
 			all = append(all, c)
 			if err := unix.SchedSetaffinity(c.Process.Pid, &one); err != nil {
 				t.Fatal(err)
@@ -64,7 +62,6 @@ func TestStarved(t *testing.T) {
 		return func() {
 			for _, c := range all {
 				_ = c.Process.Kill()
-				_ = c.Wait()
 			}
 		}
 	}
