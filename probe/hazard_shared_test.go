@@ -139,7 +139,9 @@ func TestHazardW11(t *testing.T) {
 	off := inspectFile(t, lib, "part_work")[0].Lines[0].Addr
 	for _, o := range []Options{{}, {NoOptimize: true}} {
 		for _, kind := range []string{"p", "r"} {
-			waitUntil(func() bool { return freeHuge() >= pages }) // those of a process come back some time after its end
+			if !waitUntil(func() bool { return freeHuge() >= pages }) {
+				t.Fatal("the huge pages of processes that have ended don't come back")
+			}
 			sub := startSubject(t, prog, lib, fmt.Sprint(uint64(off)), "memfd-huge")
 			step := func(want string) {
 				t.Helper()

@@ -47,8 +47,8 @@ func (tg *Target) lands(ctx context.Context, ra symbols.Addr) bool {
 	return true
 }
 
-// armReturn arms breakpoints at ra and at the places in list, also if ctx is done: otherwise the call would be followed
-// by what it has on the stack.
+// armReturn arms breakpoints at ra and at the places in list, also if ctx is done: otherwise the call's return address
+// on the stack would be replaced.
 func (tg *Target) armReturn(ctx context.Context, ra symbols.Addr, list []own) error {
 	kept := list[:0:0]
 	for _, x := range list {

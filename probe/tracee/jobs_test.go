@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package tracee
 
 import (
@@ -21,11 +23,11 @@ func TestManyWait(t *testing.T) {
 	const many, reads = 2000, 40_000
 	begun, end := make(chan struct{}), time.Now().Add(20*time.Second)
 	var wait sync.WaitGroup
-	var order []int
-	for i := range many {
+	jobs := 0
+	for range many {
 		wait.Go(func() {
 			<-begun
-			if err := tr.Do(func() error { order = append(order, i); return nil }); err != nil {
+			if err := tr.Do(func() error { jobs++; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -43,8 +45,8 @@ func TestManyWait(t *testing.T) {
 		return nil
 	})
 	wait.Wait()
-	if err != nil || done < reads || len(order) != many {
-		t.Errorf("the thread has read %d times of %d, and then done %d jobs of %d: %v", done, reads, len(order), many, err)
+	if err != nil || done < reads || jobs != many {
+		t.Errorf("the thread has read %d times of %d, and then done %d jobs of %d: %v", done, reads, jobs, many, err)
 	}
 }
 

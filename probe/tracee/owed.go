@@ -5,6 +5,7 @@ package tracee
 import (
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -118,13 +119,21 @@ func (t *Thread) leadToOwed(sig syscall.Signal) bool {
 	return t.leadOn()
 }
 
-// leadOn takes a thread for which a signal is pending to that signal's stop.
+// leadOn takes a thread for which a signal is pending to that signal's stop. The thread executes nothing on the way, so
+// it is given up after stopGrace only if it doesn't just wait for a processor.
 func (t *Thread) leadOn() bool {
 	if t.lead(0) != nil || t.request(unix.PTRACE_CONT, 0) != nil {
 		return false // gone: its end will be reported
 	}
 	t.ran()
-	return t.p.tr.pollNext(t)
+	for end := time.Now().Add(starvedPatience); ; {
+		if t.p.tr.pollFor(t, stopGrace) {
+			return true
+		}
+		if st := taskState(t.p.pid, t.tid); st != 'R' && st != 't' || time.Now().After(end) {
+			return false
+		}
+	}
 }
 
 // backToDelivery is for a thread that should leave its stop with sig, but has made a call

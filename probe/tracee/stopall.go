@@ -238,7 +238,7 @@ func (t *Thread) finishStep() {
 			return
 		}
 		t.rejoin = grouped
-		if !t.p.tr.pollNext(t) && !t.gone {
+		if !t.p.tr.pollFor(t, stopGrace) && !t.gone {
 			t.interrupt()
 			return
 		}
@@ -270,19 +270,6 @@ func (t *Tracer) pollFor(th *Thread, d time.Duration) bool {
 			return true
 		}
 		if time.Now().After(end) {
-			return t.poll(th, unix.WNOHANG)
-		}
-	}
-}
-
-// pollNext is poll for a thread that has next to nothing to execute before its next stop. It waits for at most stopGrace
-// unless the thread only waits for a processor.
-func (t *Tracer) pollNext(th *Thread) bool {
-	for end := time.Now().Add(starvedPatience); ; {
-		if t.pollFor(th, stopGrace) {
-			return true
-		}
-		if st := taskState(th.p.pid, th.tid); st != 'R' && st != 't' || time.Now().After(end) {
 			return t.poll(th, unix.WNOHANG)
 		}
 	}

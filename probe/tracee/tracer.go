@@ -196,7 +196,9 @@ func (t *Tracer) Do(fn func() error) error {
 	select {
 	case <-j.first:
 	case <-t.done:
-		return ErrClosed
+		if !j.picked.Load() { // the job that closes the tracer is picked, and its error counts
+			return ErrClosed
+		}
 	}
 	tick := time.NewTicker(wakeEvery)
 	defer tick.Stop()
