@@ -26,7 +26,7 @@ func (m *meter) costs(ctx context.Context) (err error) {
 		return err
 	}
 	defer bare.end()
-	lanes := []lane{{in: bare}}
+	lanes := []lane{{in: bare, threads: 1}}
 	for _, put := range puts {
 		p, err := m.tasked()
 		if err != nil {
@@ -38,7 +38,7 @@ func (m *meter) costs(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, out()) }()
-		lanes = append(lanes, lane{in: p})
+		lanes = append(lanes, lane{in: p, threads: 1})
 	}
 	for k := range taskKinds {
 		if err := ctx.Err(); err != nil {
@@ -47,7 +47,7 @@ func (m *meter) costs(ctx context.Context) (err error) {
 		for i := range lanes {
 			lanes[i].fn = bare.function(k.name())
 		}
-		times, err := m.runs(1, lanes...)
+		times, err := m.runs(lanes...)
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.what(), err)
 		}

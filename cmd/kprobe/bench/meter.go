@@ -14,10 +14,12 @@ type caller interface {
 	call(threads int, fn uint64, n int) (float64, error)
 }
 
-// lane is one of the functions that are measured in turns.
+// lane is a function and how many threads call it at once, one of those that are measured in
+// turns.
 type lane struct {
-	in caller
-	fn uint64
+	in      caller
+	fn      uint64
+	threads int
 	// between, if not nil, is called before each run.
 	between func() error
 }
@@ -54,8 +56,8 @@ const (
 )
 
 // rounds gives for each lane the median of a call's time in ns.
-func (m *meter) rounds(threads int, lanes ...lane) ([]float64, error) {
-	times, err := m.runs(threads, lanes...)
+func (m *meter) rounds(lanes ...lane) ([]float64, error) {
+	times, err := m.runs(lanes...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +74,10 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// runs runs the lanes in turns for as long as a row may take and gives for each lane a
-// call's time in ns in each run. So what else the machine does in that time meets all of
-// them.
-func (m *meter) runs(threads int, lanes ...lane) ([][]float64, error) {
+// runs runs the lanes in turns for as long as a row may take for each number of threads, and
+// gives for each lane a call's time in ns in each run. So what else the machine does in that
+// time meets all of them.
+func (m *meter) runs(lanes ...lane) ([][]float64, error) {
 	times, calls := make([][]float64, len(lanes)), make([]int, len(lanes))
 	run := func(l *lane, n int) (float64, error) {
 		if l.between != nil {
@@ -83,15 +85,19 @@ func (m *meter) runs(threads int, lanes ...lane) ([][]float64, error) {
 				return 0, err
 			}
 		}
-		return l.in.call(threads, l.fn, n)
+		return l.in.call(l.threads, l.fn, n)
 	}
+	numbers := map[int]bool{}
 	for i := range lanes {
+		l := &lanes[i]
+		numbers[l.threads] = true
 		var err error
-		if calls[i], err = warmUp(threads, func(n int) (float64, error) { return run(&lanes[i], n) }); err != nil {
+		if calls[i], err = warmUp(l.threads, func(n int) (float64, error) { return run(l, n) }); err != nil {
 			return nil, err
 		}
 	}
-	for start := time.Now(); len(times[0]) < fewest || time.Since(start) < m.o.Each; {
+	each := m.o.Each * time.Duration(len(numbers))
+	for start := time.Now(); len(times[0]) < fewest || time.Since(start) < each; {
 		for i := range lanes {
 			ns, err := run(&lanes[i], calls[i])
 			if err != nil {
@@ -154,41 +160,45 @@ func (m *meter) cost(row *Row, fn string, floor floorKind, put armed) error {
 	if err != nil {
 		return err
 	}
-	err = m.lanes(row, m.o.Threads, lane{m.p, m.p.function(fn), between}, lane{in: m.p, fn: m.p.function("bare_" + fn)}, floor)
+	err = m.lanes(row, m.o.Threads, lane{in: m.p, fn: m.p.function(fn), between: between}, lane{in: m.p, fn: m.p.function("bare_" + fn)}, floor)
 	return errors.Join(err, out())
 }
 
-// lanes measures a function with and without probes, and the floor in turns
-// with them.
+// lanes measures a function with and without probes, each number of threads in turns with
+// the others, and the floors, with the first number, in turns with them.
 func (m *meter) lanes(row *Row, numbers []int, with, bare lane, floor floorKind) error {
-	for i, threads := range numbers {
-		list := []lane{bare, with}
-		// The floors' call is work's, whatever the row's function is.
-		var floors []floorKind
-		if k := floor.sequenced(); i == 0 {
-			floors = slices.DeleteFunc([]floorKind{floor, k}, func(k floorKind) bool { return !m.has(k) })
+	var list []lane
+	add := func(l lane, threads int) {
+		l.threads = threads
+		list = append(list, l)
+	}
+	// The floors' call is work's, whatever the row's function is.
+	floors := slices.DeleteFunc([]floorKind{floor, floor.sequenced()}, func(k floorKind) bool { return !m.has(k) })
+	if len(floors) > 0 {
+		work := m.by(floor)
+		add(lane{in: work, fn: work.function("bare_work")}, numbers[0])
+		for _, k := range floors {
+			add(lane{in: work, fn: work.function(k.name())}, numbers[0])
 		}
-		if len(floors) > 0 {
-			work := m.by(floor)
-			list = append(list, lane{in: work, fn: work.function("bare_work")})
-			for _, k := range floors {
-				list = append(list, lane{in: work, fn: work.function(k.name())})
-			}
-		}
-		got, err := m.rounds(threads, list...)
-		if err != nil {
-			return err
-		}
-		row.NS = append(row.NS, got[1]-got[0])
-		if i == 0 {
-			row.Bare = got[0]
-		}
-		for n, k := range floors {
-			if over := got[3+n] - got[2]; k.inSequences() {
-				row.Sequence = over
-			} else {
-				row.Floor = over
-			}
+	}
+	first := len(list)
+	for _, threads := range numbers {
+		add(bare, threads)
+		add(with, threads)
+	}
+	got, err := m.rounds(list...)
+	if err != nil {
+		return err
+	}
+	row.Bare = got[first]
+	for i := range numbers {
+		row.NS = append(row.NS, got[first+2*i+1]-got[first+2*i])
+	}
+	for n, k := range floors {
+		if over := got[1+n] - got[0]; k.inSequences() {
+			row.Sequence = over
+		} else {
+			row.Floor = over
 		}
 	}
 	return nil
@@ -218,15 +228,8 @@ func (m *meter) floors() error {
 			row.Kind = "k"
 		}
 		p := m.by(k)
-		for i, threads := range m.o.Threads {
-			got, err := m.rounds(threads, lane{in: p, fn: p.function("bare_work")}, lane{in: p, fn: p.function(k.name())})
-			if err != nil {
-				return err
-			}
-			if i == 0 {
-				row.Bare = got[0]
-			}
-			row.NS = append(row.NS, got[1]-got[0])
+		if err := m.lanes(&row, m.o.Threads, lane{in: p, fn: p.function(k.name())}, lane{in: p, fn: p.function("bare_work")}, noFloor); err != nil {
+			return err
 		}
 		m.report.Rows = append(m.report.Rows, row)
 	}

@@ -41,7 +41,7 @@ func TestRoundsWarmUp(t *testing.T) {
 	} {
 		s := &said{ns: c.ns}
 		m := &meter{o: Options{Each: time.Microsecond}}
-		got, err := m.rounds(c.threads, lane{in: s})
+		got, err := m.rounds(lane{in: s, threads: c.threads})
 		last := c.ns[len(c.ns)-1]
 		if err != nil || got[0] != last {
 			t.Errorf("%s: %v ns, %v; want %v", c.name, got, err, last)
@@ -91,12 +91,33 @@ func TestRoundsFaults(t *testing.T) {
 	for _, record := range []int{24, 32, 40, 64, 80} {
 		p := &paged{record: record}
 		m := &meter{o: Options{Each: time.Microsecond}}
-		got, err := m.rounds(1, lane{in: p})
+		got, err := m.rounds(lane{in: p, threads: 1})
 		if err != nil || got[0] != 20 {
 			t.Errorf("records of %d bytes: %v ns, %v", record, got, err)
 		}
 		if n := p.runs[len(p.runs)-1]; n != most {
 			t.Errorf("records of %d bytes: %d calls in a run", record, n)
+		}
+	}
+}
+
+// drifting is a machine that becomes slower with each run. A call with a probe costs six times as much as one without.
+type drifting struct{ runs int }
+
+func (d *drifting) call(_ int, fn uint64, _ int) (float64, error) {
+	d.runs++
+	return float64(1+5*fn) * (1 + float64(d.runs)/50), nil
+}
+
+// TestLanesInTurns: what a machine's drift adds to one number of threads, it adds to the others.
+func TestLanesInTurns(t *testing.T) {
+	m, d, row := &meter{o: Options{Each: time.Microsecond}}, &drifting{}, Row{}
+	if err := m.lanes(&row, []int{1, 2, 4}, lane{in: d, fn: 1}, lane{in: d}, noFloor); err != nil {
+		t.Fatal(err)
+	}
+	for i, ns := range row.NS {
+		if ratio := ns / row.NS[0]; ratio < 0.9 || ratio > 1.1 {
+			t.Errorf("%v ns, number %d is %.2f of the first", row.NS, i, ratio)
 		}
 	}
 }

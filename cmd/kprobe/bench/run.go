@@ -167,7 +167,7 @@ func (m *meter) goRows(ctx context.Context) error {
 		if k.fn != "" {
 			work, bare = goOuterFn, goBareOuterFn
 		}
-		err = m.lanes(&row, []int{1}, lane{p, work, between}, lane{in: p, fn: bare}, k.floor)
+		err = m.lanes(&row, []int{1}, lane{in: p, fn: work, between: between}, lane{in: p, fn: bare}, k.floor)
 		if oerr := out(); err == nil {
 			err = oerr
 		}

@@ -38,7 +38,7 @@ KERNEL :: how many times as much the kernel's uprobe at the same instruction cos
 The probed program is a small one that kprobe writes itself and pins to CPUs;
 for Go it is kprobe. A time is the median of many runs with the probe, less that
 of as many without. The floor is measured in between, so RATIO holds on a busy
-machine too.
+machine too. Each number of --threads is measured in turns with the others.
 
 The kernel's uprobes are measured where the tracing files may be used. bpftrace,
 perf, gdb and uftrace are measured where they are installed (KIND peer). What
