@@ -2,6 +2,7 @@ package detour
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"kprobe/fetch"
@@ -110,7 +111,7 @@ func (b *builder) plan(probes []Probe) error {
 		}
 		b.frame.temps = max(b.frame.temps, l.size)
 		texts = texts || l.texts
-		if readBy(pr.Program)&(1<<fetch.RegFlags) != 0 {
+		if pr.Program.Reads(fetch.RegFlags) {
 			b.frame.under = max(b.frame.under, linkText)
 		}
 		syscall = syscall || l.tid && (b.p.TID.Seg == asm.DS || len(b.p.TID.Path) > 0)
@@ -132,6 +133,13 @@ func (b *builder) plan(probes []Probe) error {
 		return err
 	}
 	return b.stack()
+}
+
+// leaveFlags has the frame not save the flags if the program sets new ones before anything can look at them
+// (Params.FlagsDead), and no probe of the site reads them.
+func (b *builder) leaveFlags(probes []Probe, last ...Probe) {
+	read := func(pr Probe) bool { return pr.Program.Reads(fetch.RegFlags) }
+	b.frame.flagsDead = b.p.FlagsDead && b.p.Look == nil && !slices.ContainsFunc(probes, read) && !slices.ContainsFunc(last, read)
 }
 
 // stack returns an error if the frame is too large.

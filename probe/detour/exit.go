@@ -52,6 +52,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
+	b.leaveFlags(entries, probe)
 	b.frame.save(b.Code)
 	for i := range entries {
 		b.hit(&entries[i], i == 0)

@@ -134,7 +134,7 @@ func (b *builder) planLook(probes []Probe) error {
 		free &^= 1 << asm.R14
 	}
 	for i := range probes {
-		reads := readBy(probes[i].Program)
+		reads, _ := probes[i].Program.Registers()
 		free &^= uint16(reads)
 		keep = keep || reads&(1<<fetch.RegFlags) != 0
 	}
@@ -156,28 +156,4 @@ func (b *builder) planLook(probes []Probe) error {
 		return unsupported("it reads registers that are needed to look for room on the stack")
 	}
 	return nil
-}
-
-// readBy is the set of registers that a program reads, as bits.
-func readBy(prog *fetch.Program) (read uint32) {
-	chain := func(c *fetch.Chain) {
-		if c.Source == fetch.SourceReg || c.Source == fetch.SourceComputed && c.From == fetch.SourceReg {
-			read |= 1 << c.Reg
-		}
-		for i := range c.Steps {
-			if c.Steps[i].FromReg {
-				read |= 1 << c.Steps[i].Reg
-			}
-		}
-	}
-	for i := range prog.Args {
-		chain(&prog.Args[i].Chain)
-		if prog.Args[i].Len != nil {
-			chain(prog.Args[i].Len)
-		}
-		for k := range prog.Args[i].Parts {
-			chain(&prog.Args[i].Parts[k].Chain)
-		}
-	}
-	return read
 }

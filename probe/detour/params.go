@@ -98,7 +98,7 @@ type Params struct {
 	// less by it: they note their calls themselves (exit.go).
 	Ample bool
 	// FlagsDead says that the program overwrites the status flags behind the site before
-	// it can look at them: a detour that only counts may change them.
+	// anything can look at them: a detour may change them.
 	FlagsDead bool
 	// NoProc says that the process doesn't see the usual /proc, so that a detour can't ask
 	// for paths of descriptors.

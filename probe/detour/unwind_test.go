@@ -3,6 +3,7 @@ package detour
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand"
 	"os/exec"
 	"testing"
@@ -103,59 +104,66 @@ func TestUnwindEveryInstruction(t *testing.T) {
 		{"filtered in a sequence", "p f a=%di if a == 3", rseqArea(t), false, false},
 		{"asked before", "p f a=%di s=+0(%r12):string b=+8(%r13):u32 c=+4(%si):u64", 0, true, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := rand.New(rand.NewSource(1))
-			m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
-			m.rseq = tt.rseq
-			if tt.careful {
-				m.carefully()
-			}
-			prog, err := compile(tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
-				p := m.params()
-				if p.Overwrite = tt.full; tt.full {
-					m.fillRingOf(99, 2, 3)
+		for _, dead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, flags dead: %v", tt.name, dead), func(t *testing.T) {
+				r := rand.New(rand.NewSource(1))
+				m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
+				m.rseq = tt.rseq
+				if tt.careful {
+					m.carefully()
 				}
-				return Build(base, p, []Probe{{ID: 1, Program: prog}}, tail)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var regs fetch.Regs
-			for i := range regs.GPR {
-				regs.GPR[i] = r.Uint64()
-			}
-			regs.GPR[fetch.SP] = stackAt + stackSize - 4096
-			regs.GPR[fetch.SI] = dataAt
-			regs.GPR[fetch.R12] = dataAt + 5
-			copy(m.at(dataAt), "what the text says\x00")
-			regs.Flags = 0x100 | 0x8d7
-			m.setCase(0, d.Base, &regs, &fetch.Vector{})
-			steps := m.step(d)
-			in, outside := 0, 0
-			for _, st := range steps {
-				now := st.regs
-				at := now.IP - d.Base
-				ok, err := d.Unwind(&now, st.mem)
+				prog, err := compile(tt.text)
 				if err != nil {
-					t.Errorf("at +%#x: %v", at, err)
+					t.Fatal(err)
 				}
-				if ok {
-					in++
-				} else {
-					outside++
+				d, err := m.place(func(base uint64, tail func(*asm.Code) error) (*Detour, error) {
+					p := m.params()
+					p.FlagsDead = dead
+					if p.Overwrite = tt.full; tt.full {
+						m.fillRingOf(99, 2, 3)
+					}
+					return Build(base, p, []Probe{{ID: 1, Program: prog}}, tail)
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
-				if now.GPR != regs.GPR || (now.Flags^regs.Flags)&0xcd5 != 0 {
-					t.Errorf("at +%#x (in frame %v): registers %x, flags %#x; want %x, %#x", at, ok, now.GPR, now.Flags, regs.GPR, regs.Flags)
+				var regs fetch.Regs
+				for i := range regs.GPR {
+					regs.GPR[i] = r.Uint64()
 				}
-			}
-			if in < 20 || outside != 1 {
-				t.Errorf("%d instructions in the frame, %d outside", in, outside)
-			}
-		})
+				regs.GPR[fetch.SP] = stackAt + stackSize - 4096
+				regs.GPR[fetch.SI] = dataAt
+				regs.GPR[fetch.R12] = dataAt + 5
+				copy(m.at(dataAt), "what the text says\x00")
+				regs.Flags = 0x100 | 0x8d7
+				m.setCase(0, d.Base, &regs, &fetch.Vector{})
+				steps := m.step(d)
+				in, outside := 0, 0
+				for _, st := range steps {
+					now := st.regs
+					at := now.IP - d.Base
+					ok, err := d.Unwind(&now, st.mem)
+					if err != nil {
+						t.Errorf("at +%#x: %v", at, err)
+					}
+					if ok {
+						in++
+					} else {
+						outside++
+					}
+					changed := (now.Flags ^ regs.Flags) & 0xcd5
+					if dead && !prog.Reads(fetch.RegFlags) {
+						changed &^= arithFlags
+					}
+					if now.GPR != regs.GPR || changed != 0 {
+						t.Errorf("at +%#x (in frame %v): registers %x, flags %#x; want %x, %#x", at, ok, now.GPR, now.Flags, regs.GPR, regs.Flags)
+					}
+				}
+				if in < 20 || outside != 1 {
+					t.Errorf("%d instructions in the frame, %d outside", in, outside)
+				}
+			})
+		}
 	}
 }
 
@@ -187,11 +195,14 @@ func TestUnwindUnreadable(t *testing.T) {
 // A return probe's code shows the registers of the entry, and in the return trampoline
 // those after the return.
 func TestUnwindReturn(t *testing.T) {
-	t.Run("text", func(t *testing.T) { unwindReturn(t, "r f v=$retval a=$arg1 s=+0($arg2):string", 0) })
-	t.Run("kept", func(t *testing.T) { unwindReturn(t, "r f", rseqArea(t)) })
+	const text = "r f v=$retval a=$arg1 s=+0($arg2):string"
+	t.Run("text", func(t *testing.T) { unwindReturn(t, text, 0, false) })
+	t.Run("text, flags dead", func(t *testing.T) { unwindReturn(t, text, 0, true) })
+	t.Run("kept", func(t *testing.T) { unwindReturn(t, "r f", rseqArea(t), false) })
+	t.Run("kept, flags dead", func(t *testing.T) { unwindReturn(t, "r f", rseqArea(t), true) })
 }
 
-func unwindReturn(t *testing.T, def string, rseq int32) {
+func unwindReturn(t *testing.T, def string, rseq int32, dead bool) {
 	t.Helper()
 	m := newMachine(t, 1, 8192, shared{logAt, 0, 4 << 20, protRW})
 	m.rseq = rseq
@@ -205,7 +216,9 @@ func unwindReturn(t *testing.T, def string, rseq int32) {
 	var r *Return
 	d, err := m.place(func(base uint64, _ func(*asm.Code) error) (*Detour, error) {
 		var err error
-		r, err = BuildReturn(base, m.params(), Probe{ID: 1, Program: prog}, pool, func(c *asm.Code) error {
+		p := m.params()
+		p.FlagsDead = dead
+		r, err = BuildReturn(base, p, Probe{ID: 1, Program: prog}, pool, func(c *asm.Code) error {
 			c.Lea(asm.AX, asm.At(asm.DI, 5)) // the function
 			c.Ret()
 			return nil
@@ -229,6 +242,10 @@ func unwindReturn(t *testing.T, def string, rseq int32) {
 	left := entry
 	left.GPR[fetch.AX] = entry.GPR[fetch.DI] + 5
 	left.GPR[fetch.SP] += 8
+	compared := uint64(0xcd5)
+	if dead {
+		compared &^= arithFlags // lea leaves them as they are
+	}
 	returned, frames, leaves := false, [2]int{}, [2]int{}
 	steps := m.step(d)
 	poolMem := append([]byte(nil), m.at(poolAt)[:pool.Size()]...)
@@ -246,7 +263,7 @@ func unwindReturn(t *testing.T, def string, rseq int32) {
 				place, want = m.after, left
 			}
 			leaves[b2i(gone.IP == m.after)]++
-			if gone.IP != place || gone.GPR != want.GPR || (gone.Flags^want.Flags)&0xcd5 != 0 || returned && place == 77 {
+			if gone.IP != place || gone.GPR != want.GPR || (gone.Flags^want.Flags)&compared != 0 || returned && place == 77 {
 				t.Errorf("from +%#x to %#x: registers %x, flags %#x; want %x, %#x", now.IP-d.Base, gone.IP, gone.GPR, gone.Flags, want.GPR, want.Flags)
 			}
 		}
@@ -262,7 +279,7 @@ func unwindReturn(t *testing.T, def string, rseq int32) {
 			continue
 		}
 		frames[b2i(returned)]++
-		if now.GPR != want.GPR || (now.Flags^want.Flags)&0xcd5 != 0 {
+		if now.GPR != want.GPR || (now.Flags^want.Flags)&compared != 0 {
 			t.Errorf("at +%#x, returned %v: registers %x, flags %#x; want %x, %#x", now.IP-d.Base, returned, now.GPR, now.Flags, want.GPR, want.Flags)
 		}
 	}

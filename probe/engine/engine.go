@@ -84,17 +84,20 @@ type Engine struct {
 	Run      context.Context // of the current run
 	Running  bool
 	Closed   bool
-	LetsGo   bool   // processes are let go of while nothing changes (Options.LetGo)
-	Stays    string // the reason why LetsGo is false although Options.LetGo is set; else ""
-	Answers  answers
-	step     string    // the step that Progress was called with last
-	stepAt   time.Time // when it was called
+	// flagsRead says that a probe of the session has read the status flags, or that another tracer may while the
+	// probes of this session stay.
+	flagsRead bool
+	LetsGo    bool   // processes are let go of while nothing changes (Options.LetGo)
+	Stays     string // the reason why LetsGo is false although Options.LetGo is set; else ""
+	Answers   answers
+	step      string    // the step that Progress was called with last
+	stepAt    time.Time // when it was called
 }
 
 // New makes an engine without processes. The caller must set Owner, and tell the tracer which
 // handler to call.
 func New(o Options, tr *tracee.Tracer, files *symbols.Cache) *Engine {
-	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), Targets: map[int]*Target{}, Run: context.Background()}
+	s := &Engine{Opts: o, Tracer: tr, files: files, clock: NewClock(), Targets: map[int]*Target{}, Run: context.Background(), flagsRead: o.Detach || o.LetGo}
 	s.Events = newEventList(s.newEvent, func(d *fetch.Def) { s.Owner.Strike(d) })
 	s.Out = feed.NewOutlet(s.endRun)
 	return s

@@ -16,8 +16,9 @@ func (tg *Target) ground(out *outgoing) *planner.Ground {
 		Exits: tg.exitFinder(), Golang: &tg.Engine.golang, Params: tg.Params,
 		File: tg.Area.File.Base, Shared: tg.newestShared(), Tallies: tg.Area.Tallies,
 		Breakpoints: tg.Engine.Opts.NoOptimize, ShadowStack: tg.shadowStack, Stacks: tg.Engine.recordsStacks(),
-		Unwinder: sync.OnceValue(func() string { return tg.Engine.unwinds.In(tg.Space) }),
-		Before:   tg.readBefore,
+		FlagsRead: tg.Engine.flagsRead,
+		Unwinder:  sync.OnceValue(func() string { return tg.Engine.unwinds.In(tg.Space) }),
+		Before:    tg.readBefore,
 	}
 	g.Free = func() ([]symbols.Mapping, *plan.Space, error) {
 		maps, err := symbols.ReadMaps(tg.Proc.PID())

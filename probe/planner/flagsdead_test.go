@@ -46,7 +46,7 @@ func TestFlagsDead(t *testing.T) {
 		at := func(kind Kind, addr symbols.Addr) []Request {
 			return []Request{{Kind: kind, Place: &assess.Place{Site: symbols.Site{Addr: addr}}}}
 		}
-		o := planner{code: f}
+		o := planner{code: f, ground: &Ground{}}
 		if got := o.flagsDead(at(Entry, 0x1000)); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
@@ -54,10 +54,16 @@ func TestFlagsDead(t *testing.T) {
 		if arriving[0].Passing = detour.Arrives; o.flagsDead(arriving) != tt.want {
 			t.Errorf("%s: calls arrive, not %v", tt.name, tt.want)
 		}
-		for _, ws := range [][]Request{nil, at(Exit, 0x1000), at(LoneExit, 0x1000), at(Entry, 0x1001), at(Entry, 0xfff)} {
+		if o.flagsDead(at(Return, 0x1000)) != tt.want {
+			t.Errorf("%s: not %v for a return probe", tt.name, tt.want)
+		}
+		for _, ws := range [][]Request{nil, at(Exit, 0x1000), at(LoneExit, 0x1000), at(Entry, 0x1001), at(Entry, 0xfff), at(Return, 0x1001)} {
 			if o.flagsDead(ws) {
 				t.Errorf("%s: dead elsewhere, %v", tt.name, ws)
 			}
+		}
+		if o.ground.FlagsRead = true; o.flagsDead(at(Entry, 0x1000)) {
+			t.Errorf("%s: dead, though probes read them", tt.name)
 		}
 	}
 }

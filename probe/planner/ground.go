@@ -33,6 +33,9 @@ type Ground struct {
 	// stacks, so that a copy of a call must itself be a call. Stacks says that stacks are
 	// recorded, so that return addresses must stay on the stack.
 	Breakpoints, ShadowStack, Stacks bool
+	// FlagsRead says that probes may read the status flags behind the entries of functions, so that detours
+	// must keep them where the program doesn't need them.
+	FlagsRead bool
 	// Unwinder names the mapped code that may unwind stacks; "": there is none.
 	Unwinder func() string
 	// Free returns the mappings, and the free room for detours in and between them.

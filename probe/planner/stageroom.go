@@ -109,7 +109,7 @@ func (o *planner) shapeOf(part []Request) (s shape, ok bool) {
 		return s, len(part) == 1
 	case !common || w.Open() != nil:
 	case w.Kind == Return && len(part) == 1:
-		s.table, s.joins = by.Calls().Addr, w.Twins&TwinBefore != 0 || by.StartsOver
+		s.dead, s.table, s.joins = o.flagsDead(part), by.Calls().Addr, w.Twins&TwinBefore != 0 || by.StartsOver
 		return s, true
 	case w.Kind == Exit && w.Passing != detour.NotPassing:
 		s.dead = w.Passing == detour.Arrives && o.flagsDead(part)

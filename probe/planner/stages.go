@@ -362,6 +362,7 @@ func ownHits(ws []Request) int {
 func (o *planner) enterStage(st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	last := ws[len(ws)-1]
 	ps, x, params := o.probesOf(ws), o.course(last.P).ByExits, o.goParams(last)
+	params.FlagsDead = o.flagsDead(ws)
 	calls := x.Calls()
 	calls.Joined, calls.StartsOver = last.Twins&TwinBefore != 0 || x.StartsOver, x.StartsOver
 	calls.Follows = last.Twins&TwinBehind != 0 && x.StartsOver

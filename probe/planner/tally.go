@@ -79,7 +79,7 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 // detour's frame reaches farther down. Only the straight way is looked at.
 func (o *planner) flagsDead(ws []Request) bool {
 	f := o.code
-	if len(ws) == 0 || ws[0].Kind != Entry && ws[0].Passing != detour.Arrives || f == nil || ws[0].Site.Addr != f.Start {
+	if len(ws) == 0 || o.ground.FlagsRead || ws[0].Kind != Entry && ws[0].Kind != Return && ws[0].Passing != detour.Arrives || f == nil || ws[0].Site.Addr != f.Start {
 		return false
 	}
 	pushed := 0

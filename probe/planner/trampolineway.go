@@ -65,6 +65,7 @@ func (o *planner) followable(w Request) string {
 
 func (f *TrampolineWay) buildEntry(o *planner, st *Stage, ws []Request, tail tailFunc) ([]byte, error) {
 	params := o.params
+	params.FlagsDead = o.flagsDead(ws)
 	r, err := detour.BuildReturn(uint64(st.Base), &params, o.probesOf(ws[len(ws)-1:])[0], f.Pool, tail)
 	if err != nil {
 		return nil, err
