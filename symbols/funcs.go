@@ -128,8 +128,10 @@ func (f *File) codeSymbols() []codeSymbol {
 	return all
 }
 
-// finish sets the ends of functions without a size, limits ends to the section, and sets reach.
+// finish sets the ends of functions without a size, limits ends to the section, and sets reach. A function
+// without a size ends where the next begins, also one that has no name and is a range of unwinding information.
 func (f *File) finish(list []funcEntry) {
+	ranges := f.fdes()
 	reach := Vaddr(0)
 	for i := range list {
 		e := &list[i]
@@ -139,8 +141,12 @@ func (f *File) finish(list []funcEntry) {
 			if i+1 < len(list) {
 				e.end = min(e.end, list[i+1].start)
 			}
-			if r, ok := fdeAt(f.fdes(), e.start); ok && r.start == e.start {
-				e.end = min(e.end, r.end)
+			next := sort.Search(len(ranges), func(i int) bool { return ranges[i].start > e.start })
+			if next < len(ranges) {
+				e.end = min(e.end, ranges[next].start)
+			}
+			if next > 0 && ranges[next-1].start == e.start {
+				e.end = min(e.end, ranges[next-1].end)
 			}
 		}
 		e.end = min(e.end, limit.end)

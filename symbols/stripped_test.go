@@ -199,7 +199,8 @@ func TestNamelessFunctions(t *testing.T) {
 }
 
 // TestFunctionEnds: without sizes a function ends at the next, or where its
-// unwinding range does; labels inside a function are no functions.
+// unwinding range does; labels inside a function are no functions. The next may have no name,
+// only an unwinding range.
 func TestFunctionEnds(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "ends.s")
 	text := `
@@ -221,6 +222,14 @@ inner_label:
 	nop
 	ret
 	.size outer, . - outer
+switch:	nop
+	ret
+.Lnameless:
+	.cfi_startproc
+	nop
+	nop
+	ret
+	.cfi_endproc
 zlast:	ret
 `
 	if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
@@ -231,7 +240,7 @@ zlast:	ret
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, size := range map[string]uint64{"first": 3, "second": 1, "third": 2, "outer": 3, "zlast": 1} {
+	for name, size := range map[string]uint64{"first": 3, "second": 1, "third": 2, "outer": 3, "switch": 2, "zlast": 1} {
 		sym := f.Lookup(name)
 		if len(sym) != 1 {
 			t.Fatalf("%s: %v", name, sym)
@@ -250,5 +259,12 @@ zlast:	ret
 	}
 	if fn, ok := f.FuncAt(f.Lookup("third")[0].Vaddr + 5); ok {
 		t.Errorf("padding lies in %+v", fn)
+	}
+	nameless := f.Lookup("switch")[0].Vaddr + 2
+	if fn, ok := f.FuncAt(nameless + 1); !ok || fn.Symbol.Name != fdeName(nameless) || fn.Size() != 3 {
+		t.Errorf("what follows switch is %+v, want %s with 3 bytes", fn, fdeName(nameless))
+	}
+	if all := f.Funcs(); !slices.ContainsFunc(all, func(fn Func) bool { return fn.Start == nameless }) {
+		t.Errorf("no %s among the functions: %+v", fdeName(nameless), all)
 	}
 }
