@@ -189,6 +189,43 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// slowly is a memory file with a ring that takes 5 ms to read, and the clock.
+type slowly struct {
+	*bytes.Reader
+	ring, end int64 // its bytes
+	ns        int64
+}
+
+func (s *slowly) ReadAt(b []byte, off int64) (int, error) {
+	if off >= s.ring && off < s.end {
+		s.ns += 5_000_000
+	}
+	return s.Reader.ReadAt(b, off)
+}
+
+func (s *slowly) TSC() uint64 { return tsc0 + 2*uint64(s.ns-ns0) }
+func (s *slowly) Mono() int64 { return s.ns }
+
+// TestYoungAtTheStart: of a process that runs, what is young counts from when the rings begin to be read, however long that takes.
+func TestYoungAtTheStart(t *testing.T) {
+	m := newRecorder(t, sampleBook(t))
+	for i := range uint64(10) {
+		m.put(1, 7, tsc0+2000*i, i)
+	}
+	slow := &slowly{bytes.NewReader(m.b), m.l.RingData(0), m.l.RingData(0) + int64(m.l.RingSize), ns0 + 10_000}
+	f, err := New(slow, Options{CPUs: 1, Clock: slow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got seen
+	if err := (Set{f}).Live(t.Context(), 4*time.Microsecond, &got); err != nil || len(got) != 4 {
+		t.Errorf("%q, %v; want the last four", got, err)
+	}
+	if slow.ns == ns0+10_000 {
+		t.Error("no ring was read")
+	}
+}
+
 // TestTimesOfTwo: two files whose moments and rates differ a little, as they do when two commands have left probes, give
 // times that never go back, by the clock of the file that was made first.
 func TestTimesOfTwo(t *testing.T) {

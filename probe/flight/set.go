@@ -60,7 +60,7 @@ func (s Set) Snapshot(ctx context.Context, since time.Duration, sink results.Sin
 		if again {
 			list = slices.DeleteFunc(list, func(r record) bool { return r.of.swaps.At != 0 && r.TSC > r.of.swaps.At })
 		}
-		return taken.give(taken.young(list, since, true), sink)
+		return taken.give(young(list, since, 0), sink)
 	}
 }
 
@@ -107,6 +107,10 @@ func (s Set) calibrate() (err error) {
 // last snapshot, if there is one: all of it, or, where since isn't 0, what isn't older
 // than that; of a file whose process is gone, than its last hit.
 func (s Set) Live(ctx context.Context, since time.Duration, sink results.Sink) error {
+	end := int64(0)
+	if f := s[0]; f.o.Clock != nil && !f.o.Dead {
+		end = f.o.Clock.Mono() // before the rings are read: that may take seconds
+	}
 	if err := s.from((*ring.View).Live); err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func (s Set) Live(ctx context.Context, since time.Duration, sink results.Sink) e
 	if err != nil {
 		return err
 	}
-	return s.give(s.young(list, since, false), sink)
+	return s.give(young(list, since, end), sink)
 }
 
 // from readies all files for what came behind the last snapshots.
@@ -150,15 +154,13 @@ func (s Set) held(ctx context.Context) ([]record, error) {
 	return append(timeless, list...), err
 }
 
-// young leaves out what is older than that: than now, or, where nothing comes any more,
-// than the last.
-func (s Set) young(list []record, since time.Duration, last bool) []record {
+// young leaves out what is older than that: than end, or, where that is 0, than the last.
+func young(list []record, since time.Duration, end int64) []record {
 	if since == 0 || len(list) == 0 {
 		return list
 	}
-	end := list[len(list)-1].time()
-	if f := s[0]; f.o.Clock != nil && !f.o.Dead && !last {
-		end = f.o.Clock.Mono()
+	if end == 0 {
+		end = list[len(list)-1].time()
 	}
 	from := end - int64(since)
 	n, _ := slices.BinarySearchFunc(list, from, func(r record, t int64) int { return cmp.Compare(r.time(), t) })
