@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"kprobe/internal/procfs"
 	"kprobe/probe"
@@ -78,12 +79,15 @@ func runs(t procfs.Task, file os.FileInfo) bool {
 }
 
 // attach begins a session on the processes. Of those that were not named one by one, it leaves out
-// a process that has ended meanwhile and, with a warning, one that kprobe may not trace. If none
-// is left, the error is that of the last one.
+// a process that has ended meanwhile, also during the attempt, and, with a warning, one that kprobe
+// may not trace. If none is left, the error is that of the last one.
 func (o *sessionOptions) attach(ctx context.Context, d *Deps, m *messages, p probe.Options) (Session, error) {
 	for {
 		s, err := d.Engine.Attach(ctx, o.pids, p)
 		out, refused := leftOut(err)
+		if err != nil && out == 0 && o.named && ctx.Err() == nil {
+			out = firstEnded(procfs.FS(d.Proc.Root), o.pids)
+		}
 		if !o.named || out == 0 || len(o.pids) == 1 && !o.wait {
 			return s, err
 		}
@@ -113,4 +117,18 @@ func leftOut(err error) (pid int, refused error) {
 		return traced.PID, traced
 	}
 	return 0, nil
+}
+
+// firstEnded is the first process of a list that has ended; 0: all are there. The error of an attachment
+// doesn't always tell: a process that ends meanwhile waits for its parent, or has no mappings, or no thread.
+func firstEnded(fs procfs.FS, pids []int) int {
+	for _, pid := range pids {
+		switch st, err := fs.Process(pid).Status(); {
+		case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ESRCH):
+			return pid
+		case err == nil && (st.State() == 'Z' || st.State() == 'X') && st.Int("Threads") <= 1:
+			return pid
+		}
+	}
+	return 0
 }

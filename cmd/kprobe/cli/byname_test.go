@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"kprobe/cmd/kprobe/facts"
 	"kprobe/probe"
 )
 
@@ -40,21 +43,35 @@ func TestLeavesOut(t *testing.T) {
 		want        []int // that are traced
 		err         error
 		warnings    string // pids
+		state       string // of process 2; empty: it is gone
 	}{
-		{"one of another user", true, false, map[int]error{2: denied}, []int{1, 3}, nil, "2"},
-		{"two", true, false, map[int]error{2: denied, 3: deniedToo}, []int{1}, nil, "2 3"},
-		{"one has ended", true, false, map[int]error{2: &probe.NoProcessError{PID: 2}}, []int{1, 3}, nil, ""},
-		{"one is traced by gdb", true, false, map[int]error{1: &probe.TracedError{PID: 1, By: 9}}, []int{2, 3}, nil, "1"},
-		{"none is left", true, false, map[int]error{1: &probe.NoProcessError{PID: 1}, 2: denied, 3: deniedToo}, nil, deniedToo, "2"},
-		{"none is left, others may come", true, true, map[int]error{1: &probe.NoProcessError{PID: 1}, 2: denied, 3: deniedToo}, []int{}, nil, "2 3"},
-		{"named one by one", false, false, map[int]error{2: denied}, nil, denied, ""},
-		{"anything else", true, false, map[int]error{2: other}, nil, other, ""},
+		{"one of another user", true, false, map[int]error{2: denied}, []int{1, 3}, nil, "2", "S"},
+		{"two", true, false, map[int]error{2: denied, 3: deniedToo}, []int{1}, nil, "2 3", "S"},
+		{"one has ended", true, false, map[int]error{2: &probe.NoProcessError{PID: 2}}, []int{1, 3}, nil, "", "S"},
+		{"one is traced by gdb", true, false, map[int]error{1: &probe.TracedError{PID: 1, By: 9}}, []int{2, 3}, nil, "1", "S"},
+		{"none is left", true, false, map[int]error{1: &probe.NoProcessError{PID: 1}, 2: denied, 3: deniedToo}, nil, deniedToo, "2", "S"},
+		{"none is left, others may come", true, true, map[int]error{1: &probe.NoProcessError{PID: 1}, 2: denied, 3: deniedToo}, []int{}, nil, "2 3", "S"},
+		{"named one by one", false, false, map[int]error{2: denied}, nil, denied, "", "S"},
+		{"anything else", true, false, map[int]error{2: other}, nil, other, "", "S"},
+		{"one ends when it is looked at", true, false, map[int]error{2: other}, []int{1, 3}, nil, "", ""},
+		{"one waits for its parent", true, false, map[int]error{2: other}, []int{1, 3}, nil, "", "Z"},
+		{"one of those named has ended", false, false, map[int]error{2: other}, nil, other, "", "Z"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := &refusing{&fake{}, tt.of}
+			proc := facts.Proc{Root: t.TempDir()}
+			for pid, state := range map[string]string{"1": "S", "2": tt.state, "3": "S"} {
+				if state != "" {
+					status := filepath.Join(proc.Root, pid, "status")
+					if err := errors.Join(os.Mkdir(filepath.Dir(status), 0o755),
+						os.WriteFile(status, []byte("State:\t"+state+"\nThreads:\t1\n"), 0o644)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
 			var errs bytes.Buffer
 			o := &sessionOptions{pids: []int{1, 2, 3}, named: tt.named, wait: tt.wait}
-			_, err := o.attach(t.Context(), &Deps{Engine: e}, &messages{w: &errs}, probe.Options{})
+			_, err := o.attach(t.Context(), &Deps{Engine: e, Proc: proc}, &messages{w: &errs}, probe.Options{})
 			if !errors.Is(err, tt.err) || !slices.Equal(e.pids, tt.want) {
 				t.Errorf("traces %v, want %v; %v, want %v", e.pids, tt.want, err, tt.err)
 			}
