@@ -7,11 +7,12 @@ __asm__(".text\n"
         ".globl work\n.type work, @function\n.p2align 6\n"
         "work: lea 0x12345(%rdi), %rax\n" // 7 bytes, the flags stay
         "      mov %rax, %rcx\n"
-        "      nopl 0(%rax)\n"
+        ".globl inner\n.type inner, @function\n"
+        "inner: nopl 0(%rax)\n" // a function in the function
         "      xor %rsi, %rax\n" // all of them anew
         "      xor %rsi, %rax\n"
         "      ret\n"
-        ".size work, . - work\n");
+        ".size work, . - work\n.size inner, . - inner\n");
 long work(long n, long mask);
 
 static long flagged(long n) {

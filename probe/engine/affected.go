@@ -6,7 +6,6 @@ import (
 
 	"kprobe/fetch"
 	"kprobe/probe/assess"
-	"kprobe/probe/insn"
 	"kprobe/probe/planner"
 	"kprobe/symbols"
 )
@@ -32,7 +31,7 @@ func (tg *Target) affected(c *changeset) *outgoing {
 	for _, w := range c.add {
 		f.place(w.Place)
 		if readsFlags(w) {
-			f.entry(w.Site)
+			f.before(w.Site.Addr)
 		}
 	}
 	for p := range f.seen {
@@ -67,12 +66,13 @@ func (f *finder) place(w *assess.Place) {
 	f.site(f.tg.Sites[w.Site.Addr])
 }
 
-// entry adds the jump at the start of a site's function: its detour may not keep the flags
-// (planner.Ground.FlagsRead).
-func (f *finder) entry(at symbols.Site) {
-	start := uint64(at.Addr) - at.Offset
-	for _, p := range f.tg.Patches.pages.Near(start, start+insn.MaxLen) {
-		if p.Armed && p.Plan.Serves(start) {
+// before adds the jumps from whose places a function may run up to an address with its caller's flags: if one is at
+// the function's entry, its detour may not keep them (planner.Ground.FlagsRead). The address need not lie in the
+// function by its name: symbols may lie in one another.
+func (f *finder) before(at symbols.Addr) {
+	lo, hi := uint64(at)-planner.FlagsWay, uint64(at)+1
+	for _, p := range f.tg.Patches.pages.Near(lo, hi) {
+		if p.Armed && p.Plan.ServesIn(lo, hi) {
 			f.patch(p)
 		}
 	}

@@ -59,10 +59,13 @@ func (p *Patch) AllSites() []uint64 {
 }
 
 // Serves reports whether an address is a site of the patch or of its island.
-func (p *Packed) Serves(at uint64) bool {
+func (p *Packed) Serves(at uint64) bool { return p.ServesIn(at, at+1) }
+
+// ServesIn reports whether the patch or its island has a site in [lo, hi).
+func (p *Packed) ServesIn(lo, hi uint64) bool {
 	for q := p; q != nil; q = q.Island {
 		for n := range int(q.sites) {
-			if q.site(n) == at {
+			if at := q.site(n); lo <= at && at < hi {
 				return true
 			}
 		}

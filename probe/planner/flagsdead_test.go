@@ -2,6 +2,7 @@ package planner
 
 import (
 	"encoding/hex"
+	"strings"
 	"testing"
 
 	"kprobe/probe/assess"
@@ -37,6 +38,8 @@ func TestFlagsDead(t *testing.T) {
 		{"more pushes than the frame is deep", "50505050505050505050505050505050504885ff", false},
 		{"the code ends", "4889fb", false},
 		{"no instruction", "06", false},
+		{"not too far behind the entry", strings.Repeat("90", FlagsWay) + "31c0c3", true},
+		{"too far behind the entry", strings.Repeat("90", FlagsWay+1) + "31c0c3", false},
 	} {
 		code, err := hex.DecodeString(tt.code)
 		if err != nil {

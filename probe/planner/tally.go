@@ -73,6 +73,9 @@ func (o *planner) planTally(maps []symbols.Mapping, groups map[*assess.Function]
 	return nil
 }
 
+// FlagsWay is how far behind a function's entry, in bytes, new status flags are looked for.
+const FlagsWay = 64
+
 // flagsDead reports whether a function makes new status flags behind probes of its entry
 // before anything can look at those that are there, a handler of a signal and other probes of
 // the batch neither: no instruction up to there may fault. Its first pushes don't, as the
@@ -84,7 +87,8 @@ func (o *planner) flagsDead(ws []Request) bool {
 	}
 	pushed := 0
 	for code := f.Code; len(code) > 0; {
-		if at := uint64(f.Start) + uint64(len(f.Code)-len(code)); at > uint64(f.Start) && o.probed(at) {
+		way := len(f.Code) - len(code)
+		if way > FlagsWay || way > 0 && o.probed(uint64(f.Start)+uint64(way)) {
 			return false
 		}
 		i, err := insn.Decode(code)
