@@ -17,6 +17,8 @@ type Module struct {
 	Bias uint64 // Addr = Vaddr + Bias
 	Maps []Mapping
 	Main bool // the program itself
+	// Translated says that the program itself is Valgrind, and this is code that it reads, to run a translation of it.
+	Translated bool
 
 	dev, ino uint64 // as in maps
 	deleted  bool
@@ -46,6 +48,13 @@ func (m *Module) whole() bool {
 	}
 	seg := m.File.im.segmentOf(elf.PT_LOAD)
 	return m.Name == "[vdso]" || seg != nil && m.Contains(m.Addr(seg.vaddr))
+}
+
+// translates reports whether the module is a tool of Valgrind's: a static program, TOOL-amd64-linux. All else in its
+// process belongs to the program that it examines.
+func (m *Module) translates() bool {
+	_, dynamic := m.File.Segment(elf.PT_INTERP)
+	return m.Main && strings.HasSuffix(m.Name, "-amd64-linux") && !dynamic
 }
 
 // matchRank says how well a module answers to a name: 0 not at all, larger is

@@ -210,6 +210,13 @@ func (s *Space) assemble(maps []Mapping, old []*Module) (modules, strays []*Modu
 			}
 		}
 	}
+	if slices.ContainsFunc(out, (*Module).translates) {
+		for _, m := range out {
+			if !m.Main && !m.Translated {
+				m.Translated = true
+			}
+		}
+	}
 	for i, m := range out {
 		for _, o := range old {
 			if o.File == m.File && o.Bias == m.Bias && slices.Equal(o.Maps, m.Maps) {

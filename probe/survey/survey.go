@@ -120,6 +120,9 @@ func Prove(w symbols.Site, decode func() (*insn.Function, error)) (code []byte, 
 // ProveStart is Prove for an address that is known to start an instruction, in a
 // module with a file. The error is a *RefusedError.
 func ProveStart(w symbols.Site) (code []byte, in insn.Inst, err error) {
+	if w.Module.Translated {
+		return nil, in, &RefusedError{Addr: w.Addr, Place: w.Name(), Rule: TranslatedRule, Many: TranslatedRule}
+	}
 	code, err = w.Module.File.Text(w.Vaddr, insn.MaxLen) // fewer at the file's end
 	if err != nil {
 		return nil, in, refuse(w, "its bytes can't be read from the file: %v", err)
@@ -190,6 +193,10 @@ func relocate(r *insn.Relocator, w symbols.Site, code []byte, slot symbols.Addr,
 	}
 	return m, nil
 }
+
+// TranslatedRule says why what runs under Valgrind can't be probed. What was translated before the probe came has no
+// hits, and what is translated later leads to memory that Valgrind doesn't know, which ends the program.
+const TranslatedRule = "Valgrind runs a translation of this code, in which a probe has no hits or ends the program"
 
 // RestorerRule says why the signal trampoline can't be probed.
 const RestorerRule = "unwinders recognise the signal trampoline by its bytes"
