@@ -35,9 +35,13 @@ import (
 const (
 	// commonReach is how many rows a call may lie in.
 	commonReach = 128
-	// hashShift is how many bits the hash of a slot is shifted right for the number of its first row. There
-	// it has the slot's bits from 3 on: slots that are 16 bytes apart, as calls' slots are, have first rows
-	// that are two rows apart. So there is room for a second row where one is needed.
+	// A slot's first row is the slot times rowFactor, shifted right by rowShift. The factor is a little more than
+	// 2^rowShift / 8: slots that are 16 bytes apart, as calls' slots are, have first rows that are two or three rows
+	// apart. So there is room for a second row where one is needed, and only a stack of more than 490 KB comes back to
+	// rows that it has. What the factor is more than that was searched for: it spreads stacks over the rows that a table
+	// has at most. 16 stacks side by side, of 256 KiB to 16 MiB, begin at least 1,900 rows apart (TestFirstRows).
+	rowFactor, rowShift = 1<<29 + 35000749, 32
+	// hashShift is how many bits the hash of a slot is shifted right for the number of its first row.
 	hashShift = 6
 	// ownerBefore is the distance of the owner from a row's end.
 	ownerBefore = 8
@@ -73,18 +77,15 @@ func NewCommonCalls(addr uint64, entry, count int) (Calls, error) {
 // CanBeCommon reports whether the program's calls fit into a common table.
 func CanBeCommon(prog *fetch.Program) bool { return callEntry+prog.EntrySize()+ownerBefore <= 128 }
 
-// firstRow is the number of the row at which the search for a slot begins in a common table. Higher bits of
-// the slot separate stacks with equal lower bits.
+// firstRow is the number of the row at which the search for a slot begins in a common table.
 func (k *Calls) firstRow(slot uint64) int {
-	return int((uint32(slot>>20)*golden32u + uint32(slot)<<(hashShift-3)) >> hashShift & uint32(k.Count-1))
+	return int(slot * rowFactor >> rowShift & uint64(k.Count-1))
 }
 
 // spreadCommon computes the hash of the slot in a register into AX: the bits from hashShift on are those of firstRow.
 func (b *builder) spreadCommon(slot asm.Reg) {
-	b.Mov(asm.W64, asm.AX, slot)
-	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 20)
-	b.ImulImm(asm.W32, asm.AX, asm.AX, golden32)
-	b.Lea(asm.AX, asm.Indexed(asm.AX, slot, 1<<(hashShift-3), 0))
+	b.ImulImm(asm.W64, asm.AX, slot, rowFactor)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, rowShift-hashShift)
 }
 
 // offsetOf computes the offset from a known table's first row, in bytes, of the row at which the search for the slot in a

@@ -3,6 +3,7 @@ package detour
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"kprobe/fetch"
@@ -237,6 +238,37 @@ func TestLeavesMissed(t *testing.T) {
 	}
 }
 
+// TestFirstRows: calls of a deep recursion begin at rows of their own, with room for a second one, wherever the stack lies;
+// and the stacks of threads begin far apart.
+func TestFirstRows(t *testing.T) {
+	k, err := NewCommonCalls(poolAt, 0, CommonRows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for top := uint64(0x7ffc_0000_0000); top < 0x7ffc_0180_0000; top += 52_976 {
+		begins := make([]bool, k.Count)
+		for slot := top; slot > top-490_000; slot -= 16 {
+			row := k.firstRow(slot)
+			if begins[row] || begins[(row+1)%k.Count] || begins[(row+k.Count-1)%k.Count] {
+				t.Fatalf("stack at %#x: a call at %#x begins at the row of another, or at the next", top, slot)
+			}
+			begins[row] = true
+		}
+	}
+	for _, size := range []uint64{256<<10 + 4096, 512<<10 + 4096, 1 << 20, 1<<20 + 4096, 2 << 20, 2<<20 + 4096, stackApart, 8<<20 + 64<<10, 16<<20 + 4096} {
+		var rows []int
+		for n := range uint64(16) {
+			rows = append(rows, k.firstRow(0x7f12_3456_7890-n*size))
+		}
+		slices.Sort(rows)
+		for i, row := range rows {
+			if apart := (rows[(i+1)%16] - row + k.Count) % k.Count; apart < 1900 {
+				t.Errorf("of 16 stacks of %d KiB two begin %d rows apart", size>>10, apart)
+			}
+		}
+	}
+}
+
 func TestCommonCalls(t *testing.T) {
 	for _, n := range []int{0, 64, 200, MaxInstances * 2} {
 		if _, err := NewCommonCalls(0x1000, 0, n); err == nil {
@@ -297,8 +329,7 @@ func TestCommonCalls(t *testing.T) {
 			t.Fatalf("%d rows are near %#x", n, slot)
 		}
 	}
-	// Every other row, and the table's beginning, where looks go on that come to its end.
-	if len(near) != k.Count/2+1 {
+	if len(near) != k.Count {
 		t.Errorf("%d rows are the first of some", len(near))
 	}
 	if _, err := BuildLeaves(codeAt, &Params{}, nil, k, 0, nil); err == nil {
