@@ -10,13 +10,16 @@ import (
 
 	"kprobe/probe/planner"
 	"kprobe/probe/results"
+	"kprobe/probe/tracee"
+	"kprobe/symbols"
 )
 
 // ErrNoEvent says that the session has no such event, or has it no longer.
 var ErrNoEvent = errors.New("the session has no such event")
 
 // ArmAll arms definitions in every target, or in none. It resolves them in all targets first, then arms
-// them in one target after the other. An error in a followed child is only a warning.
+// them in one target after the other. An error in a followed child is only a warning. A target that ends
+// meanwhile is left out; the error is tracee.ErrGone if that leaves none.
 func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	type batch struct {
 		tg   *Target
@@ -25,6 +28,14 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 	}
 	var batches []batch
 	var wait []*Target
+	var gone error
+	ended := func(tg *Target) bool {
+		if !tg.hasEnded() {
+			return false
+		}
+		gone = fmt.Errorf("process %d: %w", tg.Proc.PID(), tracee.ErrGone)
+		return true
+	}
 	for _, tg := range slices.Collect(maps.Values(s.Targets)) {
 		switch {
 		case !tg.IsMain():
@@ -34,6 +45,9 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 			continue
 		}
 		ws, later, err := tg.resolveAll(ctx, added)
+		if err != nil && ended(tg) {
+			continue
+		}
 		if err != nil && tg.Child {
 			s.Warnf("child %d: %v", tg.Proc.PID(), err)
 			continue
@@ -52,20 +66,40 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 		}
 	}
 	for _, b := range batches {
-		if err := b.tg.armFound(ctx, added, b.ws, b.wait); err != nil {
+		err := b.tg.armFound(ctx, added, b.ws, b.wait)
+		if err != nil && ended(b.tg) {
+			continue
+		}
+		if err != nil {
 			undo()
 			return b.tg.OrExecuted(ctx, err)
 		}
 		done = append(done, b.tg)
 	}
 	for _, tg := range wait {
-		if err := tg.ArmDefs(ctx, added); err != nil {
+		err := tg.ArmDefs(ctx, added)
+		if err != nil && ended(tg) {
+			continue
+		}
+		if err != nil {
 			undo()
 			return err
 		}
 		done = append(done, tg)
 	}
+	if len(done) == 0 && gone != nil {
+		return gone
+	}
 	return nil
+}
+
+// hasEnded reports whether the target's process has ended or is just ending: it has no memory any more.
+func (tg *Target) hasEnded() bool {
+	if tg.over {
+		return true
+	}
+	maps, err := symbols.ReadMaps(tg.Proc.PID())
+	return errors.Is(err, symbols.ErrGone) || err == nil && len(maps) == 0
 }
 
 // OrExecuted returns err, or an *ExecutedError if the target has executed a program meanwhile.
