@@ -114,7 +114,7 @@ func build(c *asm.Code, p *Params, probes []Probe, before, tail func(c *asm.Code
 		return b.leave(copyAt, tail)
 	}
 	noRoom := b.look()
-	b.leaveFlags(probes)
+	b.leaveFlags(probes...)
 	b.frame.save(b.Code)
 	for i := range probes {
 		b.hit(&probes[i], i == 0)

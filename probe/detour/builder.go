@@ -137,9 +137,9 @@ func (b *builder) plan(probes []Probe) error {
 
 // leaveFlags has the frame not save the flags if the program sets new ones before anything can look at them
 // (Params.FlagsDead), and no probe of the site reads them.
-func (b *builder) leaveFlags(probes []Probe, last ...Probe) {
-	read := func(pr Probe) bool { return pr.Program.Reads(fetch.RegFlags) }
-	b.frame.flagsDead = b.p.FlagsDead && b.p.Look == nil && !slices.ContainsFunc(probes, read) && !slices.ContainsFunc(last, read)
+func (b *builder) leaveFlags(probes ...Probe) {
+	b.frame.flagsDead = b.p.FlagsDead && b.p.Look == nil &&
+		!slices.ContainsFunc(probes, func(pr Probe) bool { return pr.Program.Reads(fetch.RegFlags) })
 }
 
 // stack returns an error if the frame is too large.

@@ -39,7 +39,8 @@ const (
 	// 2^rowShift / 8: slots that are 16 bytes apart, as calls' slots are, have first rows that are two or three rows
 	// apart. So there is room for a second row where one is needed, and only a stack of more than 490 KB comes back to
 	// rows that it has. What the factor is more than that was searched for: it spreads stacks over the rows that a table
-	// has at most. 16 stacks side by side, of 256 KiB to 16 MiB, begin at least 1,900 rows apart (TestFirstRows).
+	// has at most. 16 stacks side by side, of 256 KiB to 16 MiB and a guard page, begin at least 1,900 rows apart
+	// (TestFirstRows).
 	rowFactor, rowShift = 1<<29 + 35000749, 32
 	// hashShift is how many bits the hash of a slot is shifted right for the number of its first row.
 	hashShift = 6

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"fmt"
+	"slices"
 
 	"kprobe/probe/asm"
 	"kprobe/probe/ring"
@@ -52,7 +53,7 @@ func buildEnter(c *asm.Code, p *Params, entries []Probe, probe Probe, k Calls, t
 	if err := b.stack(); err != nil {
 		return nil, err
 	}
-	b.leaveFlags(entries, probe)
+	b.leaveFlags(append(slices.Clip(entries), probe)...)
 	b.frame.save(b.Code)
 	for i := range entries {
 		b.hit(&entries[i], i == 0)

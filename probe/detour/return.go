@@ -167,7 +167,7 @@ func (r *returning) entry(probe Probe) {
 	// At the start of a function the program has nothing below SP, and signal handlers don't
 	// overwrite the red zone.
 	const on = leadsOn
-	b.leaveFlags(nil, probe)
+	b.leaveFlags(probe)
 	b.frame.save(b.Code)
 	b.unlessLeft(probe.ID, plain)
 	b.Lea(asm.DI, b.frame.above(0))

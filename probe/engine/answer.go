@@ -69,6 +69,11 @@ func (tg *Target) goneError() error {
 	if !tg.over {
 		return nil
 	}
+	return tg.endedError()
+}
+
+// endedError says that the target's process has ended.
+func (tg *Target) endedError() error {
 	return fmt.Errorf("process %d: %w", tg.Proc.PID(), tracee.ErrGone)
 }
 

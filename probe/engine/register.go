@@ -10,7 +10,6 @@ import (
 
 	"kprobe/probe/planner"
 	"kprobe/probe/results"
-	"kprobe/probe/tracee"
 	"kprobe/symbols"
 )
 
@@ -33,7 +32,7 @@ func (s *Engine) ArmAll(ctx context.Context, added []*Definition) (err error) {
 		if !tg.hasEnded() {
 			return false
 		}
-		gone = fmt.Errorf("process %d: %w", tg.Proc.PID(), tracee.ErrGone)
+		gone = tg.endedError()
 		return true
 	}
 	for _, tg := range slices.Collect(maps.Values(s.Targets)) {
