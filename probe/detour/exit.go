@@ -133,38 +133,6 @@ type calling struct {
 	inDI bool
 }
 
-// golden and golden32 are the factors of the hash that spreads slots, which differ in few bits, over the rows
-// (Knuth, The Art of Computer Programming, vol. 3, 6.4). golden32u is golden32 without a sign.
-const (
-	golden    = 0x9e3779b97f4a7c15
-	golden32  = 0x9e3779b1 - 1<<32
-	golden32u = uint32(golden32 & (1<<32 - 1))
-)
-
-// hash loads the head of the calls into SI, and into CX the row at which the search for the call DI begins.
-// Changes AX.
-func (e *calling) hash() {
-	b := e.b
-	b.spread(e.k.Go, func() { b.ImulImm(asm.W32, asm.AX, asm.DI, int32(e.k.factor())) })
-	b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Count))
-	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
-	b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
-	b.MovAbs(asm.SI, e.k.Addr)
-	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
-}
-
-// spread computes a hash of 32 bits of the call's key DI into AX. slot emits it for a slot: the product with the
-// table's factor. The lower 32 bits suffice, because most stacks lie within 4 GB.
-func (b *builder) spread(ofGo bool, slot func()) {
-	if !ofGo {
-		slot()
-		return
-	}
-	b.MovImm(asm.AX, golden)
-	b.Imul(asm.W64, asm.AX, asm.DI)
-	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
-}
-
 // returned loads the call's return address into AX.
 func (e *calling) returned() {
 	if e.k.Go {
@@ -228,8 +196,9 @@ func (e *calling) notesItself() bool {
 }
 
 // noteHere notes the call DI in its first row, as the shared code does, but without the jumps there and back,
-// and without loads of what is known here. If the row is in use, the probe is disabled, or functions have jumped
-// to each other, it leaves that to the shared code.
+// and without loads of what is known here. It loads what it stores before the locked exchange, because some CPUs
+// load nothing while they wait for one. If the row is in use, the probe is disabled, or functions have jumped to
+// each other, it leaves that to the shared code.
 func (e *calling) noteHere(done asm.Label) {
 	b := e.b
 	shared, noted := b.NewLabel(), b.NewLabel()
@@ -238,16 +207,17 @@ func (e *calling) noteHere(done asm.Label) {
 	b.Jcc(asm.E, shared)
 	e.returned()
 	b.aboutTrampoline(shared)
+	b.Mov(asm.W64, asm.R11, asm.AX)
+	b.ownTID()
+	b.Mov(asm.W32, asm.DX, asm.AX)
 	e.hash()
 	b.Op(asm.Xor, asm.W32, asm.AX, asm.AX)
 	b.Lock()
 	b.Cmpxchg(asm.W64, asm.At(asm.CX, callSlot), asm.DI)
 	b.Jcc(asm.NE, shared)
-	e.returned()
-	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.AX)
-	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.AX)
-	b.ownTID()
-	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.AX)
+	b.Store(asm.W64, asm.At(asm.CX, callReturn), asm.R11)
+	b.Store(asm.W64, asm.At(asm.CX, callReal), asm.R11)
+	b.Store(asm.W32, asm.At(asm.CX, callTID), asm.DX)
 	b.Bind(noted)
 	b.later(func() {
 		b.Bind(shared)

@@ -1,6 +1,11 @@
 package detour
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+
+	"kprobe/probe/asm"
+)
 
 // Stacks and rows
 //
@@ -87,4 +92,42 @@ func (k *Calls) factor() uint32 {
 		return golden32u
 	}
 	return k.Factor
+}
+
+// golden and golden32 are the factors of the hash that spreads slots, which differ in few bits, over the rows
+// (Knuth, The Art of Computer Programming, vol. 3, 6.4). golden32u is golden32 without a sign.
+const (
+	golden    = 0x9e3779b97f4a7c15
+	golden32  = 0x9e3779b1 - 1<<32
+	golden32u = uint32(golden32 & (1<<32 - 1))
+)
+
+// hash loads the head of the calls into SI, and into CX the row at which the search for the call DI begins.
+// Changes AX.
+func (e *calling) hash() {
+	b := e.b
+	b.spread(e.k.Go, func() { b.ImulImm(asm.W32, asm.AX, asm.DI, int32(e.k.factor())) })
+	if log := uint8(bits.TrailingZeros(uint(e.k.Count))); 1<<log == e.k.Count && log+e.k.Shift < 32 {
+		// Two steps less, which the exchange at an entry waits for.
+		b.ShiftImm(asm.Shr, asm.W32, asm.AX, 32-log-e.k.Shift)
+		b.OpImm(asm.And, asm.W32, asm.AX, -1<<e.k.Shift)
+	} else {
+		b.ImulImm(asm.W64, asm.AX, asm.AX, int32(e.k.Count))
+		b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
+		b.ShiftImm(asm.Shl, asm.W32, asm.AX, e.k.Shift)
+	}
+	b.MovAbs(asm.SI, e.k.Addr)
+	b.Lea(asm.CX, asm.Indexed(asm.SI, asm.AX, 1, callsHead))
+}
+
+// spread computes a hash of 32 bits of the call's key DI into AX. slot emits it for a slot: the product with the
+// table's factor. The lower 32 bits suffice, because most stacks lie within 4 GB.
+func (b *builder) spread(ofGo bool, slot func()) {
+	if !ofGo {
+		slot()
+		return
+	}
+	b.MovImm(asm.AX, golden)
+	b.Imul(asm.W64, asm.AX, asm.DI)
+	b.ShiftImm(asm.Shr, asm.W64, asm.AX, 32)
 }
