@@ -51,7 +51,7 @@ func isLetGo(pid int) bool {
 type wholeSink struct {
 	vals []fetch.Value
 	n    uint64
-	seen map[[2]uint64]bool
+	seen [64][]uint64 // for each thread a bit for each of its hits
 }
 
 func (w *wholeSink) Hit(h *Hit) error {
@@ -63,14 +63,17 @@ func (w *wholeSink) Hit(h *Hit) error {
 		return err
 	}
 	n, check, thread := w.vals[0].Int, w.vals[1].Int, w.vals[2].Int
-	key := [2]uint64{n, thread}
-	if n*factor != check || thread >= 64 || n == 0 || w.seen[key] {
-		return fmt.Errorf("torn, invented or twice: hit(%d, %#x, %d)", n, check, thread)
+	if n*factor != check || thread >= 64 || n == 0 || n > 1<<36 {
+		return fmt.Errorf("torn or invented: hit(%d, %#x, %d)", n, check, thread)
 	}
-	if w.seen == nil {
-		w.seen = map[[2]uint64]bool{}
+	seen, word, bit := &w.seen[thread], int(n/64), uint64(1)<<(n%64)
+	if more := word + 1 - len(*seen); more > 0 {
+		*seen = append(*seen, make([]uint64, more)...)
 	}
-	w.seen[key] = true
+	if (*seen)[word]&bit != 0 {
+		return fmt.Errorf("twice: hit(%d, %#x, %d)", n, check, thread)
+	}
+	(*seen)[word] |= bit
 	w.n++
 	return nil
 }
