@@ -155,8 +155,9 @@ func (s *Session) endTurns() {
 	s.turns = nil
 }
 
-// takeOver removes what a killed kprobe left in a process. A failure is only a warning, because
-// attaching then says what it means. The error is that of a kprobe that lives.
+// takeOver removes what an earlier kprobe left in a process: one that was killed, or, in a child that a process has
+// forked, its parent's. A failure is only a warning, because attaching then says what it means. The error is that of a
+// kprobe that lives.
 func (s *Session) takeOver(ctx context.Context, pid int) error {
 	if left, err := area.FindMemfile(pid); err != nil || left == nil && (!area.HasStrays(pid) || area.HasTracer(pid)) {
 		return nil
@@ -175,7 +176,7 @@ func (s *Session) takeOver(ctx context.Context, pid int) error {
 	case err != nil:
 		s.engine.Warnf("what an earlier kprobe left in process %d: %v", pid, err)
 	case len(found) > 0:
-		s.engine.Warnf("process %d: removing what a kprobe that was killed left there", pid)
+		s.engine.Warnf("process %d: removing what an earlier kprobe left there", pid)
 	}
 	return nil
 }
