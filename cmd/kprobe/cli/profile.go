@@ -35,10 +35,10 @@ FILTERED as well, JSON as "filtered". In a pipe a line is EVENT HITS NMISSED,
 and the summary on standard error says how many hits of each event passed the
 filter. --latency counts only calls that passed.
 
-Each probe counts from the moment when it is in. Thousands of probes come in over
-some seconds, so the counters of two events of one function can differ by the
-calls of that time. A return that is counted may end a call that began before
-the probe was in.
+Each probe counts from the moment when it is in. Thousands of probes come in
+over some seconds, so the counters of two events of one function can differ by
+the calls of that time. A return that is counted may end a call that began
+before the probe was in.
 
 A missed hit is a call for which a return probe had no free instance, or one of
 a circle of jumps that it can't follow. It is not among the hits.
