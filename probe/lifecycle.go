@@ -51,6 +51,10 @@ func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind 
 	}
 	kid := s.engine.Targets[child.PID()]
 	kid.Child = true
+	// Thousands of probes take the child a second. The parent doesn't wait for them.
+	if err := parent.LetRun(); err != nil {
+		s.engine.Logf("process %d goes on when its child %d is armed: %v", tg.Proc.PID(), child.PID(), err)
+	}
 	if err := kid.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil && s.engine.Run.Err() == nil {
 		s.engine.Warnf("child %d: %v", child.PID(), err)
 	}

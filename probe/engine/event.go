@@ -30,7 +30,7 @@ type Event struct {
 
 	mu       sync.Mutex
 	waiting  []waitingAt            // the processes where it waits for its library
-	probes   []*Placed              // its probes that have a number, whose counters are added up
+	probes   []*Placed              // its probes that have a number, in any order; their counters are added up
 	past     ring.Counts            // counters of its probes whose numbers were released
 	pastBins map[binsKey]*ring.Bins // distributions of those probes
 	pastAt   spotCounts             // counters of those probes, by place
@@ -54,6 +54,7 @@ func (e *Event) idle() bool { return e.spare.Load() && e.most.Load() == 0 }
 func (e *Event) join(p *Placed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	p.index = int32(len(e.probes))
 	e.probes = append(e.probes, p)
 }
 
@@ -75,11 +76,12 @@ func (e *Event) leave(p *Placed) {
 
 // without removes a probe from the list. The caller holds mu.
 func (e *Event) without(p *Placed) {
-	for i, x := range slices.Backward(e.probes) { // if many are removed, the last added is the first
-		if x == p {
-			e.probes = slices.Delete(e.probes, i, i+1)
-			break
-		}
+	last := len(e.probes) - 1
+	if i := int(p.index); i <= last && e.probes[i] == p {
+		moved := e.probes[last]
+		e.probes[i], moved.index = moved, int32(i)
+		e.probes[last] = nil
+		e.probes = e.probes[:last]
 	}
 	if len(e.probes) == 0 {
 		e.probes = nil

@@ -24,6 +24,7 @@ type Placed struct {
 	seq           uint64                // number in the order in which the feed's probes were added
 	known         atomic.Pointer[known] // what was asked for already; nil: nothing
 	pool          *pool                 // of the calls that breakpoints follow; nil until one does (instances)
+	index         int32                 // where it is in the event's list
 	kind          planner.Kind          // of the request
 	removed       bool                  // it was removed: hits in progress are dropped
 	Optimized     bool                  // it is a jump now

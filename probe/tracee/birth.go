@@ -4,6 +4,7 @@ package tracee
 
 import (
 	"cmp"
+	"errors"
 	"syscall"
 
 	"kprobe/internal/procfs"
@@ -15,7 +16,7 @@ import (
 // already traced, and stops before its first instruction. Its stop may be reported before or
 // after this one.
 //
-// created leaves th stopped.
+// created leaves th stopped, unless the handler lets it run (LetRun).
 func (t *Tracer) created(th *Thread, event int) error {
 	tid, e := eventMessage(th.tid)
 	if e != 0 {
@@ -86,6 +87,20 @@ func (t *Tracer) born(th *Thread, tid int, st syscall.WaitStatus, event int) err
 		// A killed child needs no detaching.
 		_ = first.request(unix.PTRACE_DETACH, 0)
 		t.drop(child)
+	}
+	return nil
+}
+
+// LetRun resumes the thread that has made a process before Fork has returned, for a handler that takes long with the
+// child. If the thread must stay where it is, because its process is being stopped or left, LetRun does nothing. It is for
+// Fork alone, on the tracer's thread.
+func (t *Thread) LetRun() error {
+	if !t.mayLeave || !t.Stopped() {
+		return nil
+	}
+	t.mayLeave, t.busy = false, false
+	if err := t.cont(0); err != nil && !errors.Is(err, ErrGone) {
+		return err
 	}
 	return nil
 }

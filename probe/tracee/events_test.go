@@ -428,3 +428,39 @@ func kernelThread() int {
 	}
 	return 0
 }
+
+// TestLetRun: the parent waits for its child while Fork has not answered yet.
+func TestLetRun(t *testing.T) {
+	g := spawn(t, events(t), "forks")
+	tr := newTracer(t)
+	attach(t, tr, g.pid)
+	r := &recorder{t: t}
+	forks := 0
+	r.fork = func(parent *Thread, _ *Process, kind ForkKind) bool {
+		if kind == Fork && !t.Failed() {
+			forks++
+			if err := parent.LetRun(); err != nil {
+				t.Error(err)
+			}
+			end := time.Now().Add(patient)
+			for taskState(g.pid, g.pid) != 'S' && time.Now().Before(end) {
+				time.Sleep(time.Millisecond)
+			}
+			if st := taskState(g.pid, g.pid); st != 'S' {
+				t.Errorf("the parent's state is %c", st)
+			}
+		}
+		return true
+	}
+	stop := running(t, tr, r)
+	g.in.Write([]byte{'\n'})
+	if out, status := g.rest(); status != 0 {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if forks != 20 {
+		t.Errorf("%d forks", forks)
+	}
+}

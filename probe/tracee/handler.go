@@ -67,12 +67,12 @@ type Handler interface {
 	// threads found by Attach, nor for the first thread of a process.
 	NewThread(t *Thread)
 	// Fork is called with the child stopped before its first instruction. The child's
-	// memory may be changed. If follow is false, a child with memory of its own is detached
-	// after the call. A child that shares the parent's memory can hit the parent's
-	// breakpoints. If it is not followed, it stays traced until it executes a program or
-	// ends. Its Breakpoint, Stepped and Signal events come with a Thread whose
-	// Process().SharesMemory() is the parent's process. Exec, ThreadExit and Exited are not
-	// called for it.
+	// memory may be changed. The parent stays stopped meanwhile, unless Fork calls its
+	// LetRun. If follow is false, a child with memory of its own is detached after the
+	// call. A child that shares the parent's memory can hit the parent's breakpoints. If it
+	// is not followed, it stays traced until it executes a program or ends. Its Breakpoint,
+	// Stepped and Signal events come with a Thread whose Process().SharesMemory() is the
+	// parent's process. Exec, ThreadExit and Exited are not called for it.
 	Fork(parent *Thread, child *Process, kind ForkKind) (follow bool)
 	// Exec is called before the first instruction of the new program. The old
 	// image and all other threads are gone.

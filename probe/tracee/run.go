@@ -219,9 +219,12 @@ func (t *Tracer) handle(th *Thread) error {
 	case unix.PTRACE_EVENT_STOP:
 		err = t.stop(th)
 	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
-		if err = t.created(th, int(th.status>>16)); err == nil && th.Stopped() {
+		th.mayLeave = true
+		err = t.created(th, int(th.status>>16))
+		if err == nil && th.mayLeave && th.Stopped() {
 			err = th.cont(0)
 		}
+		th.mayLeave = false
 	case unix.PTRACE_EVENT_EXEC:
 		if !th.p.silent && !th.advance() {
 			return nil // killed while it executed the program

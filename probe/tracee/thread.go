@@ -34,6 +34,7 @@ type Thread struct {
 	requeued   bool               // the signal that the Handler is asked about was put back for a call
 	stay       bool               // a verdict said Stay
 	busy       bool               // its event is being handled
+	mayLeave   bool               // it stands in the stop of a birth, which LetRun may end
 	haveSi     bool               // si is that of the present stop
 
 	kept   bool   // the present stop is not collected
