@@ -42,7 +42,8 @@ type Call struct {
 	// In and Out are what Tracker.Note gave of the hits at the entry and the return.
 	In, Out any
 
-	sp uint64
+	sp  uint64
+	run int // how many calls of the same function with the same stack it is directly within
 }
 
 // Track is what calls nest on: a thread, or a goroutine, which goes from thread to
@@ -84,10 +85,10 @@ type Sink interface {
 	Leave(c *Call) error
 }
 
-// maxDepth bounds how deep calls are followed, and maxHeld how many calls of all
-// threads wait for one that they are in.
+// maxDepth bounds how deep calls are followed: deeper than return probes can. maxHeld bounds how many
+// calls of all threads wait for one that they are in.
 const (
-	maxDepth = 1 << 14
+	maxDepth = 1 << 17
 	maxHeld  = 1 << 19
 	// oneStack is how far apart two addresses of one stack are at most; what is
 	// farther is another stack, as of a signal's handler.
@@ -110,7 +111,9 @@ type Tracker struct {
 
 	// paired are addresses of functions whose entries are seen without a stack pointer, and
 	// whose returns are seen, too.
-	paired  map[uint64]bool
+	paired map[uint64]bool
+	// circles are addresses of functions that call themselves by jumps of others.
+	circles map[uint64]bool
 	threads map[Track]*thread
 	order   []*thread
 	track   Track // of the last hit
@@ -121,8 +124,9 @@ type Tracker struct {
 }
 
 type thread struct {
-	open []*Call // outermost first
-	held []*Call // that are over, in order of their returns
+	open   []*Call // outermost first
+	held   []*Call // that are over, in order of their returns
+	lapsed []lapse // that were told to have been left, the latest last
 }
 
 // Hit takes a hit. Those that are neither a function's entry nor a return are left
@@ -177,15 +181,8 @@ func (t *Tracker) note(h *recording.Hit) any {
 }
 
 func (t *Tracker) enter(th *thread, h *recording.Hit) error {
-	// A call's stack lies below its caller's: who isn't above has been left.
-	n := len(th.open)
-	for n > 0 {
-		top := th.open[n-1]
-		if top.sp == 0 || top.sp > h.SP || h.SP-top.sp > oneStack || top.sp == h.SP && top.Func.Addr != h.Place.Addr {
-			break
-		}
-		n--
-	}
+	n, again := t.outside(th, h.Place.Addr, h.SP)
+	th.lapse(th.open[n:], again)
 	if err := t.drop(th, n, h.Time); err != nil {
 		return err
 	}
@@ -197,6 +194,9 @@ func (t *Tracker) enter(th *thread, h *recording.Hit) error {
 		if err := t.drop(th, 0, h.Time); err != nil {
 			return err
 		}
+	}
+	if n := len(th.open); n > 0 && c.sp != 0 && th.open[n-1].sp == c.sp && th.open[n-1].Func.Addr == c.Func.Addr {
+		c.run = th.open[n-1].run + 1
 	}
 	t.under(th, c)
 	th.open = append(th.open, c)
@@ -243,15 +243,21 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 	best, off := -1, ^uint64(0)
 	for i := len(th.open) - 1; i >= 0; i-- {
 		c := th.open[i]
-		if c.Func.Addr != h.Place.Addr {
-			continue
-		}
-		if h.Entry == 0 {
+		d, same := max(c.Entry, h.Entry)-min(c.Entry, h.Entry), c.Func.Addr == h.Place.Addr
+		if same && h.Entry == 0 {
 			best = i // nothing says which one
 			break
 		}
-		if d := max(c.Entry, h.Entry) - min(c.Entry, h.Entry); d < off {
+		if same && d < off {
 			best, off = i, d
+		}
+		if c.Entry <= h.Entry && d >= off {
+			break // those further out were entered earlier
+		}
+	}
+	if h.Entry != 0 {
+		if l := th.returned(h.Place.Addr, h.Entry, off); l.call != nil {
+			return t.wasNotLeft(l, h)
 		}
 	}
 	if best >= 0 {

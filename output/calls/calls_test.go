@@ -15,7 +15,7 @@ func story(t *testing.T, lines string) (string, *Tracker) {
 	var out strings.Builder
 	places, threads := map[string]*recording.Place{}, map[int]*recording.Thread{}
 	tr := &Tracker{}
-	tr.Sink = &writer{&out, tr}
+	tr.Sink = &writer{&out, tr, map[*Call]bool{}}
 	for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
 		var tid int
 		var what, name string
@@ -50,8 +50,15 @@ func story(t *testing.T, lines string) (string, *Tracker) {
 }
 
 type writer struct {
-	b  *strings.Builder
-	tr *Tracker
+	b    *strings.Builder
+	tr   *Tracker
+	back map[*Call]bool // that returned although they were told to have been left
+}
+
+func (w *writer) Returned(c *Call, at uint64, again bool) error {
+	w.back[c] = true
+	fmt.Fprintf(w.b, "%d<%v ", at, again)
+	return w.Leave(c)
 }
 
 func (w *writer) Enter(c *Call) error { return nil }
@@ -69,6 +76,8 @@ func (w *writer) Leave(c *Call) error {
 		w.b.WriteString(" open")
 	case c.Late:
 		w.b.WriteString(" late")
+	case w.back[c]:
+		w.b.WriteString(" back")
 	}
 	w.b.WriteString("\n")
 	return nil
@@ -87,6 +96,20 @@ func TestCalls(t *testing.T) {
 			"1 f;g 20-30 self 10 left\n1 f 10-30 self 10 left\n1 f 30-40 self 10"},
 		{"a tail call", "1 in f 10 900\n1 in g 20 900\n1 out g 30 20\n1 out f 31 10",
 			"1 f;g 20-30 self 10\n1 f 10-31 self 11"},
+		{"a circle of tail calls", "1 in m 5 950\n1 in f 10 900\n1 in f 20 900\n1 out f 30 20\n1 out f 30 10\n1 in f 40 900\n1 in f 50 900\n1 out f 60 50\n1 out f 60 40\n1 out m 70 5",
+			"1 m;f 10-20 self 10 left\n1 m;f 20-30 self 10\n20<true 1 m;f 10-30 self 20 back\n1 m;f;f 50-60 self 10\n1 m;f 40-60 self 10\n1 m 5-70 self 25"},
+		{"a circle of two", "1 in f 10 900\n1 in g 20 900\n1 in f 30 900\n1 out f 40 30\n1 out g 40 20\n1 out f 40 10",
+			"1 f;g;f 30-40 self 10\n1 f;g 20-40 self 10\n1 f 10-40 self 10"},
+		{"a circle within a call of its function", "1 in f 10 900\n1 in f 20 800\n1 in f 30 800\n1 out f 40 30\n1 out f 40 20\n1 out f 50 10",
+			"1 f;f 20-30 self 10 left\n1 f;f 30-40 self 10\n30<true 1 f;f 20-40 self 20 back\n1 f 10-50 self 20"},
+		{"a loop that is left each time", "1 in m 5 950\n1 in f 10 900\n1 in f 20 900\n1 in f 30 900\n1 out m 50 5",
+			"1 m;f 10-20 self 10 left\n1 m;f 20-30 self 10 left\n1 m;f 30-50 self 20 left\n1 m 5-50 self 5"},
+		{"a call beside one that was left", "1 in m 5 950\n1 in f 10 900\n1 in f 20 800\n1 in g 30 900\n1 out g 40 30\n1 out m 50 5",
+			"1 m;f;f 20-30 self 10 left\n1 m;f 10-30 self 10 left\n1 m;g 30-40 self 10\n1 m 5-50 self 15"},
+		{"coroutines", "1 in f 10 800\n1 in g 20 900\n1 out f 30 10\n1 out g 40 20",
+			"1 f 10-20 self 10 left\n20<false 1 f 10-30 self 20 back\n1 g 20-40 self 20"},
+		{"an entry was lost after one that was left", "1 in f 10 900\n1 in f 15 900\n1 out f 20 15\n1 out f 50 40",
+			"1 f 10-15 self 5 left\n1 f 15-20 self 5\n1 f 40-50 self 10 late"},
 		{"an entry was lost", "1 in f 10 900\n1 out g 30 20\n1 out f 40 10",
 			"1 f;g 20-30 self 10 late\n1 f 10-40 self 20"},
 		{"a signal on another stack", "1 in f 10 900\n1 in g 20 990000000\n1 out g 30 20\n1 out f 40 10",
@@ -108,7 +131,7 @@ func TestCalls(t *testing.T) {
 }
 
 // counting counts calls.
-type counting struct{ entered, left, roots int }
+type counting struct{ entered, left, roots, open int }
 
 func (c *counting) Enter(*Call) error {
 	c.entered++
@@ -118,6 +141,9 @@ func (c *counting) Enter(*Call) error {
 func (c *counting) Leave(x *Call) error {
 	if c.left++; x.Parent == nil {
 		c.roots++
+	}
+	if x.End == Open {
+		c.open++
 	}
 	return nil
 }
@@ -148,5 +174,50 @@ func TestManyReturns(t *testing.T) {
 	}
 	if tr.Cut != maxHeld/2 {
 		t.Errorf("%d may lack a caller, want %d", tr.Cut, maxHeld/2)
+	}
+}
+
+// TestDeep: of a deep recursion each call is counted once, and fast.
+func TestDeep(t *testing.T) {
+	in, out, thread := &recording.Event{Entry: true}, &recording.Event{Return: true}, &recording.Thread{PID: 1, TID: 1}
+	f, sink := &recording.Place{Name: "f", Addr: 1}, &counting{}
+	tr := &Tracker{Sink: sink}
+	const n = 1 << 16 // as deep as return probes follow
+	for i := range uint64(2 * n) {
+		h := recording.Hit{Event: in, Thread: thread, Place: f, Time: i + 1, SP: 1<<30 - 16*i}
+		if i >= n {
+			h = recording.Hit{Event: out, Thread: thread, Place: f, Time: i + 1, Entry: 2*n - i}
+		}
+		if err := tr.Hit(&h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tr.Finish(); err != nil || sink.entered != n || sink.left != n || sink.roots != 1 || tr.Lates != 0 {
+		t.Errorf("%+v, %d without an entry, %v", sink, tr.Lates, err)
+	}
+}
+
+// TestCircleOrLoop: calls of a function whose calls were seen to wait for each other are left one after
+// another now. They are not taken for calls that wait.
+func TestCircleOrLoop(t *testing.T) {
+	in, out, thread := &recording.Event{Entry: true}, &recording.Event{Return: true}, &recording.Thread{PID: 1, TID: 1}
+	f, sink := &recording.Place{Name: "f", Addr: 1}, &counting{}
+	tr := &Tracker{Sink: sink}
+	hits := []recording.Hit{{Event: in, Time: 1, SP: 9}, {Event: in, Time: 2, SP: 9}, {Event: out, Time: 3, Entry: 2}, {Event: out, Time: 3, Entry: 1}}
+	const loops = 1000
+	for i := range uint64(loops) {
+		hits = append(hits, recording.Hit{Event: in, Time: 10 + i, SP: 9})
+	}
+	for _, h := range hits {
+		h.Place, h.Thread = f, thread
+		if err := tr.Hit(&h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(tr.threads[Track{PID: 1, TID: 1}].lapsed) > maxLapsed {
+		t.Error("calls that were left are kept without a bound")
+	}
+	if err := tr.Finish(); err != nil || sink.entered != loops+2 || sink.left != loops+2 || sink.open > maxRun {
+		t.Errorf("%+v, %v", sink, err)
 	}
 }

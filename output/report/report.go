@@ -304,28 +304,7 @@ func (r *Report) Leave(c *calls.Call) error {
 	default:
 		r.add(r.path(c), 1, self)
 	}
-	var row *Row
-	switch r.By {
-	case "func":
-		row = r.atFunc(c.Func)
-	case "thread":
-		if c.G != 0 {
-			row = r.at(trackName(c))
-		} else {
-			row = r.atThread(c.Thread, c.Entry)
-		}
-	case "stack":
-		row = r.at(callPath(c))
-	default:
-		by := in
-		if out.hasBy {
-			by = out
-		}
-		if !by.hasBy {
-			break
-		}
-		row = r.at(by.by)
-	}
+	row := r.rowOf(c)
 	if row != nil {
 		row.Weight = sum(row.Weight, weight.weight)
 		row.Self += self
@@ -347,6 +326,29 @@ func (r *Report) Leave(c *calls.Call) error {
 		return r.Also.Leave(c)
 	}
 	return nil
+}
+
+// rowOf is the row of a call; nil: it lacks the value that rows are by.
+func (r *Report) rowOf(c *calls.Call) *Row {
+	switch r.By {
+	case "func":
+		return r.atFunc(c.Func)
+	case "thread":
+		if c.G != 0 {
+			return r.at(trackName(c))
+		}
+		return r.atThread(c.Thread, c.Entry)
+	case "stack":
+		return r.at(callPath(c))
+	}
+	by, _ := c.In.(note)
+	if out, _ := c.Out.(note); out.hasBy {
+		by = out
+	}
+	if !by.hasBy {
+		return nil
+	}
+	return r.at(by.by)
 }
 
 // within reports whether a call is within another one of its row.

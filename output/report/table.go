@@ -113,9 +113,11 @@ func (r *Report) AppendJSON(dst []byte) []byte {
 		field("calls", row.Calls)
 		field("open", row.Open)
 		field("no_return", row.Left)
-		if row.Calls > 0 {
+		if row.Calls+row.Open > 0 {
 			field("total", row.Total)
 			field("self", row.Self)
+		}
+		if row.Calls > 0 {
 			field("avg", row.Times.Average())
 			field("p50", row.Times.Percentile(50))
 			field("p99", row.Times.Percentile(99))
@@ -162,7 +164,7 @@ func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
 		switch {
 		case was == nil:
 			was = &Row{}
-		case row.Calls+row.Hits == 0:
+		case now[row.Name] == nil:
 			change = "gone"
 		case was.Total > 0:
 			change = fmt.Sprintf("%+.1f%%", 100*(float64(row.Total)/float64(was.Total)-1))

@@ -34,6 +34,26 @@ func (s *Spread) Add(v uint64) {
 	s.cells[i]++
 }
 
+// Grow has a number that was added be a larger one.
+func (s *Spread) Grow(from, to uint64) {
+	s.Add(to)
+	s.Count--
+	s.Sum -= from
+	s.cells[cellOf(from)]--
+	switch {
+	case s.Count == 1:
+		s.Min, s.Max = to, to
+	case from == s.Min: // the least of the others is about there
+		for i, n := range s.cells {
+			if n > 0 {
+				s.Min, _ = cellRange(i)
+				break
+			}
+		}
+		s.Min = max(s.Min, from)
+	}
+}
+
 // Of is what was counted elsewhere, in cells of the same bounds.
 func Of(count, sum, least, most uint64, cells []uint64) *Spread {
 	return &Spread{Count: count, Sum: sum, Min: least, Max: most, cells: cells}

@@ -96,3 +96,18 @@ func TestEmptySpread(t *testing.T) {
 		t.Errorf("of one zero: p99 %d, steps %v", s.Percentile(99), s.Powers())
 	}
 }
+
+func TestGrow(t *testing.T) {
+	var s Spread
+	s.Add(5)
+	s.Grow(5, 1000)
+	if s.Count != 1 || s.Sum != 1000 || s.Min != 1000 || s.Max != 1000 || s.Percentile(50) != 1000 {
+		t.Errorf("one number: %+v", s)
+	}
+	s.Add(7)
+	s.Add(9)
+	s.Grow(7, 2000)
+	if s.Count != 3 || s.Sum != 3009 || s.Min != 9 || s.Max != 2000 || s.Percentile(1) != 9 {
+		t.Errorf("three numbers: %d, sum %d, %d to %d", s.Count, s.Sum, s.Min, s.Max)
+	}
+}
