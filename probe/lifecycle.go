@@ -55,7 +55,7 @@ func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind 
 	if err := parent.LetRun(); err != nil {
 		s.engine.Logf("process %d goes on when its child %d is armed: %v", tg.Proc.PID(), child.PID(), err)
 	}
-	if err := kid.ArmDefs(s.engine.Run, s.engine.Events.Definitions()); err != nil && s.engine.Run.Err() == nil {
+	if err := kid.ArmAsIn(s.engine.Run, tg); err != nil && s.engine.Run.Err() == nil {
 		s.engine.Warnf("child %d: %v", child.PID(), err)
 	}
 	return true

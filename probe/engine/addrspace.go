@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"kprobe/fetch"
 	"kprobe/probe/area"
 	"kprobe/probe/detour"
 	"kprobe/probe/plan"
@@ -83,6 +84,8 @@ type addressSpace struct {
 	unattended unattended
 	// inherited is the code that a forked child got from its parent's kprobe. Nothing leads there any more.
 	inherited []plan.Range
+	// lacks are definitions that have no place in the program, which the user was told.
+	lacks map[*fetch.Def]bool
 }
 
 func newAddressSpace(space *symbols.Space) *addressSpace {
@@ -94,6 +97,14 @@ func newAddressSpace(space *symbols.Space) *addressSpace {
 		funcs:    planner.Functions{}, unpatchable: map[symbols.Addr]bool{}, callers: map[symbols.Addr]symbols.Addr{}, chosen: map[symbols.Addr]symbols.Addr{},
 		suspects: map[uint64]map[int]detour.Instance{}, Placed: map[*Placed]bool{}, apart: map[*Placed]bool{}, lost: map[*Placed]bool{},
 	}
+}
+
+// leaveOut notes a definition that has no place in the program.
+func (a *addressSpace) leaveOut(d *fetch.Def) {
+	if a.lacks == nil {
+		a.lacks = map[*fetch.Def]bool{}
+	}
+	a.lacks[d] = true
 }
 
 // armed notes an armed probe.

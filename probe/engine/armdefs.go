@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,47 @@ func (tg *Target) ArmDefs(ctx context.Context, defs []*Definition) error {
 		tg.Space.Warm()
 	}
 	return tg.armFound(ctx, defs, ws, wait)
+}
+
+// ArmAsIn arms in a forked child what its parent has. A definition that has no place in the parent's
+// program has none in the child either: it is left out, and the others are armed. The user is told of it
+// unless that was done for the parent. What waits in the parent for its library waits in the child.
+func (tg *Target) ArmAsIn(ctx context.Context, parent *Target) error {
+	tg.lacks = maps.Clone(parent.lacks)
+	list := slices.DeleteFunc(tg.Engine.Events.Definitions(), func(d *Definition) bool { return tg.lacks[d.Def] })
+	waits := parent.awaited.keys()
+	var wait []*pendingDef
+	for {
+		err := tg.ArmDefs(ctx, list)
+		var bad *assess.DefError
+		if err != nil && (!errors.As(err, &bad) || ctx.Err() != nil || tg.hasEnded()) {
+			return err
+		}
+		if err == nil {
+			break
+		}
+		n := len(list)
+		list = slices.DeleteFunc(list, func(d *Definition) bool {
+			if d.Def != bad.Def {
+				return false
+			}
+			if waits[d.key()] && errors.Is(err, symbols.ErrNotMapped) {
+				wait = append(wait, &pendingDef{Definition: d, err: symbols.ErrNotMapped})
+			} else if !tg.lacks[d.Def] {
+				tg.leaveOut(d.Def)
+				tg.Engine.Warnf("child %d: %v", tg.Proc.PID(), err)
+			}
+			return true
+		})
+		if len(list) == n {
+			return err
+		}
+	}
+	if len(wait) > 0 {
+		tg.awaited.add(wait...)
+		tg.watchLibraries(ctx)
+	}
+	return nil
 }
 
 // elsewhere is how often places are resolved again because their library was unmapped between

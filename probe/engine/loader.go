@@ -113,7 +113,10 @@ func (tg *Target) atEntry() {
 		if tg.mayWait(p.Definition, p.err) {
 			tg.awaited.add(p)
 			tg.Engine.Logf("%s/%s waits until process %d loads %s", p.Ev.Group, p.Ev.Name, tg.Proc.PID(), p.Def.Place.Module)
-		} else if err == nil {
+			continue
+		}
+		tg.leaveOut(p.Def)
+		if err == nil {
 			err = &assess.DefError{Def: p.Def, Err: p.err}
 		}
 	}

@@ -226,7 +226,7 @@ func (tg *Target) renewKid(ctx context.Context, p *tracee.Process, stopped []*tr
 	kid := s.Targets[p.PID()]
 	kid.Child, kid.inherited = true, tg.mappedCode()
 	kid.TakeSharers()
-	return kid.ArmDefs(ctx, s.Events.Definitions())
+	return kid.ArmAsIn(ctx, tg)
 }
 
 // takeExecuted attaches to a process that has executed a program while nobody traced it.
