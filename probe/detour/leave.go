@@ -167,7 +167,7 @@ func Left(mem []byte, addr uint64, target symbols.Memory) (calls []Instance, lat
 	for off := 0; off+instEntry <= len(mem); off += stripeSize {
 		b := mem[off:]
 		in := Instance{TID: le.Uint32(b[instTID:]), Slot: le.Uint64(b[instSlot:]), Return: le.Uint64(b[instReturn:]), Real: le.Uint64(b[instReal:])}
-		if in.TID == 0 {
+		if in.TID == 0 || in.Slot == 0 { // no call, or none yet: no stack is at 0
 			continue
 		}
 		trampoline, err := word(target, in.Slot)
