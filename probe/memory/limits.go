@@ -11,7 +11,7 @@ import (
 // memory that kprobe needs in it.
 type LimitError struct {
 	PID    int
-	Name   string // RLIMIT_AS or RLIMIT_DATA
+	Name   string // RLIMIT_AS, RLIMIT_DATA or RLIMIT_MEMLOCK
 	Option string // of prlimit(1), which changes it
 	Bytes  uint64 // the limit
 	Err    error  // of the system call
@@ -24,21 +24,28 @@ func (e *LimitError) Error() string {
 // Unwrap gives the error of the system call.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// The limits that count what is mapped, and what may be written to.
+// The limits that count what is mapped, what may be written to, and what is locked: that is all that a process maps after
+// mlockall(MCL_FUTURE).
 var (
 	limitMapped   = LimitError{Name: "RLIMIT_AS", Option: "as"}
 	limitWritable = LimitError{Name: "RLIMIT_DATA", Option: "data"}
+	limitLocked   = LimitError{Name: "RLIMIT_MEMLOCK", Option: "memlock"}
 )
 
 // limited makes a *LimitError of an error that a process got who has such a limit, where
-// the kernel had no memory for it.
+// the kernel had no memory for it, or didn't lock more.
 func limited(pid int, err error, which LimitError) error {
 	resource := unix.RLIMIT_AS
-	if which.Name == limitWritable.Name {
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		which, resource = limitLocked, unix.RLIMIT_MEMLOCK
+	case !errors.Is(err, unix.ENOMEM):
+		return err
+	case which.Name == limitWritable.Name:
 		resource = unix.RLIMIT_DATA
 	}
 	var r unix.Rlimit
-	if !errors.Is(err, unix.ENOMEM) || unix.Prlimit(pid, resource, nil, &r) != nil || r.Cur == unix.RLIM_INFINITY {
+	if unix.Prlimit(pid, resource, nil, &r) != nil || r.Cur == unix.RLIM_INFINITY {
 		return err
 	}
 	which.PID, which.Bytes, which.Err = pid, r.Cur, err

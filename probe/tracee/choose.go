@@ -280,12 +280,12 @@ func (t *Thread) fit() bool {
 }
 
 // waitsWithSignal reports whether the thread waits with a signal that comes again after a call:
-// one that another thread or process has sent, or a fault.
+// one that another thread or process has sent, or a fault. A SIGTRAP of an int3 or a step doesn't.
 func (t *Thread) waitsWithSignal() bool {
 	if t.exitSeen || t.busy || !t.deferred || t.status>>16 != 0 || t.status.StopSignal()&0x80 != 0 {
 		return false
 	}
-	return t.status.StopSignal() != syscall.SIGTRAP && t.readSiginfo() == nil && (!t.si.Synchronous() || t.si.comesAgain())
+	return t.readSiginfo() == nil && (!t.si.Synchronous() || t.si.comesAgain())
 }
 
 // briefly stops one thread, calls fn and resumes it.

@@ -30,6 +30,9 @@ var (
 	// ErrSeccomp says that the program's seccomp rules refuse a system call that must be
 	// made in it.
 	ErrSeccomp = errors.New("refused by the program's seccomp mode")
+	// ErrDispatched says that the program takes a thread's system calls itself
+	// (PR_SET_SYSCALL_USER_DISPATCH), also one that must be made there.
+	ErrDispatched = errors.New("the program catches it (PR_SET_SYSCALL_USER_DISPATCH)")
 	// ErrNoRoom says that no unused bytes were found for code or a saved context.
 	ErrNoRoom = errors.New("no unused bytes in the process for an injected call")
 	// ErrNoThread says that no thread of the process could be used for an injected call.

@@ -278,7 +278,10 @@ func (in *injection) keepSignal(sig syscall.Signal) error {
 		return in.t.failed("getsiginfo", e)
 	}
 	if sig == syscall.SIGSYS && si.Code() > 0 {
-		return ErrSeccomp // SYS_SECCOMP, or SYS_USER_DISPATCH of prctl
+		if !si.filtered() {
+			return ErrDispatched // SYS_USER_DISPATCH
+		}
+		return ErrSeccomp
 	}
 	if sig == syscall.SIGTRAP && (si.Code() == trapHwbkpt || si.Code() == trapBrkpt && in.t.watches != nil) {
 		return nil // the called function has accessed watched memory

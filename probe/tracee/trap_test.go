@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/fixture"
 	"kprobe/symbols"
 )
 
@@ -195,6 +196,35 @@ func TestKnownTrapIsTheProgramsOwn(t *testing.T) {
 	running(t, tr, k)
 	do(t, tr, func() error { return k.arm(p) })
 	eventually(t, "the program ends", func() bool { return hasEnded(taskState(g.pid, g.pid)) })
+	if _, status := g.rest(); status != 128+5 {
+		t.Errorf("status %d, want that of a SIGTRAP", status)
+	}
+}
+
+// A call can be made in a process whose only thread has stopped with a SIGTRAP that another process sent. The signal comes
+// after the call.
+func TestCallMeetsSentTrap(t *testing.T) {
+	g := spawn(t, fixture.Build(t, "tracee_seccomp.c", "-O1", "-static"), "plain")
+	if l := g.line(); l != "ready" {
+		t.Fatal(l)
+	}
+	tr := newTracer(t)
+	p := attach(t, tr, g.pid)
+	if err := syscall.Kill(g.pid, syscall.SIGTRAP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the signal's stop", func() bool { return taskState(g.pid, g.pid) == 't' })
+	do(t, tr, func() error {
+		return p.withStopped(context.Background(), func([]*Thread) error {
+			for range 2 {
+				if n, err := p.Syscall(context.Background(), nil, unix.SYS_GETPID); err != nil || int(n) != g.pid {
+					t.Errorf("getpid gave %d, %v", n, err)
+				}
+			}
+			return nil
+		})
+	})
+	running(t, tr, &recorder{t: t})
 	if _, status := g.rest(); status != 128+5 {
 		t.Errorf("status %d, want that of a SIGTRAP", status)
 	}
