@@ -70,6 +70,10 @@ func New(ctx context.Context, p *tracee.Process, layout *ring.Layout) (m *File, 
 	}
 	defer f.Close()
 	if err := f.Truncate(layout.Code.Off); err != nil {
+		var own unix.Rlimit
+		if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &own) == nil {
+			err = fmt.Errorf("%w; kprobe may make files of %d bytes (ulimit -f)", err, own.Cur)
+		}
 		return nil, errors.Join(fmt.Errorf("size the memory file: %w", err), closeIn(ctx, p, fd, spare))
 	}
 	// Whoever can open it could raise SIGBUS in both processes otherwise.

@@ -49,7 +49,7 @@ func (p Proc) Check(pid int) []output.Fact {
 	facts = append(facts, p.seccomp(pid), p.state(pid, st), threads(st), p.namespaces(pid), shadowStack(st))
 	if p.Root == Live().Root {
 		facts = append(facts, p.hits(pid), p.watchpoints(pid))
-		facts = append(facts, p.static(pid)...)
+		facts = append(facts, p.files(pid)...)
 	}
 	return append(facts, p.runtime(pid)...)
 }

@@ -77,12 +77,28 @@ func freeDebugRegisters(tid int) (n int, err error) {
 // mostFiles is how many files are named that have statically defined probes.
 const mostFiles = 6
 
-// static says which of the process's files have statically defined probes.
-func (p Proc) static(pid int) []output.Fact {
+// files says what the process's files mean for probing it.
+func (p Proc) files(pid int) []output.Fact {
 	space, err := symbols.OpenProcess(pid, nil)
 	if err != nil {
 		return nil
 	}
+	return append(static(pid, space), translated(space)...)
+}
+
+// translated says that the process is Valgrind, which runs a translation of another program.
+func translated(space *symbols.Space) []output.Fact {
+	for _, m := range space.Modules() {
+		if m.Translated {
+			return []output.Fact{blocked("Valgrind", "the program runs in Valgrind, which executes a translation of it: a probe in its code has no hits or ends it",
+				"run the program without Valgrind; only Valgrind's own functions can be probed here")}
+		}
+	}
+	return nil
+}
+
+// static says which of the process's files have statically defined probes.
+func static(pid int, space *symbols.Space) []output.Fact {
 	var files []string
 	more := 0
 	for _, m := range space.Modules() {

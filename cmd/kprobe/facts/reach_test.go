@@ -2,14 +2,19 @@ package facts
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/fixture"
+	"kprobe/output"
 )
 
 // TestReach: check tells how many debug registers a process's threads have free, which
@@ -47,6 +52,30 @@ func TestReach(t *testing.T) {
 	}
 	_ = in.Close()
 	_ = cmd.Wait()
+}
+
+// TestTranslated: check tells that a program runs in Valgrind, whose tools are static programs of such names.
+func TestTranslated(t *testing.T) {
+	prog := fixture.Build(t, "usdt_peers.c", "-O1", "-static")
+	for name, want := range map[string]bool{"memcheck-amd64-linux": true, "memcheck": false} {
+		path := filepath.Join(t.TempDir(), name)
+		text, err := os.ReadFile(prog)
+		if err := errors.Join(err, os.WriteFile(path, text, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(path)
+		in, out := fixture.Start(t, cmd)
+		if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+			t.Fatal(err)
+		}
+		found := Live().Check(cmd.Process.Pid)
+		said := slices.ContainsFunc(found, func(f output.Fact) bool { return f.Name == "Valgrind" && f.Blocks })
+		if said != want || Blocked(found) != want {
+			t.Errorf("%s: %+v", name, found)
+		}
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
 }
 
 func TestWatchpointsFact(t *testing.T) {
