@@ -56,16 +56,20 @@ func TestReach(t *testing.T) {
 
 // TestTranslated: check tells that a program runs in Valgrind, whose tools are static programs of such names.
 func TestTranslated(t *testing.T) {
-	prog := fixture.Build(t, "usdt_peers.c", "-O1", "-static")
+	prog := fixture.Build(t, "shared_text.c", "-O1", "-static")
+	lib := fixture.Build(t, "library_part.c", "-O1", "-fPIC", "-shared", "-Wl,-z,noseparate-code")
 	for name, want := range map[string]bool{"memcheck-amd64-linux": true, "memcheck": false} {
 		path := filepath.Join(t.TempDir(), name)
 		text, err := os.ReadFile(prog)
 		if err := errors.Join(err, os.WriteFile(path, text, 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(path)
+		cmd := exec.Command(path, lib, "0", "memfd")
 		in, out := fixture.Start(t, cmd)
-		if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+		if _, err := in.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("ready\nmapped\n"))); err != nil {
 			t.Fatal(err)
 		}
 		found := Live().Check(cmd.Process.Pid)
