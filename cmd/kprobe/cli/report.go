@@ -40,8 +40,8 @@ detached probes, or, with -p PID, such a process, which it does not stop.
 The table has a row for each function, or by --by for each stack, thread or
 value:
 
-calls :: calls that returned
-total :: time in these calls; a call of a function within itself counts once
+calls :: calls that returned or were left
+total :: time in these calls and in open ones; a call of a function within itself counts once
 self :: total without the recorded calls that they made
 avg, p50, p99, max :: average, median, 99th percentile and maximum of a call, percentiles within
 1 %

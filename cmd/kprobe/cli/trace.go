@@ -38,7 +38,8 @@ describes the language.
 
 # TARGETS
 -p PID :: A running process. -f includes the children that it forks.
--- CMD ARG… :: A command. It stops before its first instruction until the probes are in.
+-- CMD ARG… :: A command. It stops before its first instruction until the probes are in. What
+the dynamic loader runs before that, such as resolvers of IFUNCs, is not seen.
 -x FILE :: Without -p and CMD: every process that runs FILE, forked children that run it too.
 --name GLOB :: Every process whose name, or whose program's file name, matches GLOB.
 
