@@ -74,6 +74,10 @@ func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s
 // supervisor must try.
 var errLeftBehind = errors.New("probes are left in the process")
 
+// hasRun reports whether a trace that ended with err has come to its end, so that its counters are to be shown: they are
+// whole, too, if its probes could not be removed.
+func hasRun(err error) bool { return err == nil || errors.Is(err, errLeftBehind) }
+
 // commandStatus gives kprobe's status for the way a traced command ended: its
 // own status, or 128 plus the number of the signal, as shells do.
 func commandStatus(ws syscall.WaitStatus) error {

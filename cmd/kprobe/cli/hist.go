@@ -91,13 +91,13 @@ func runHist(ctx context.Context, d *Deps, m *messages, o *traceOptions, w *outp
 	}
 	p.Bin = sink.Bin
 	sum, err := o.run(ctx, d, m, p, file, sink)
-	if err = both(err, printed(lines)); err == nil {
-		if err = fail(show(sum.Stats, true)); errors.Is(err, output.ErrClosed) {
-			err = nil // the reader has seen enough
+	if err = both(err, printed(lines)); hasRun(err) {
+		if serr := fail(show(sum.Stats, true)); !errors.Is(serr, output.ErrClosed) { // else the reader has seen enough
+			err = both(err, serr)
 		}
 	}
-	if err == nil {
-		err = o.page.write(d, "Histograms of "+o.target(), sum.Stats, func(page *html.Counts) { page.Tables = sink.Tables(sum.Stats) })
+	if hasRun(err) {
+		err = both(err, o.page.write(d, "Histograms of "+o.target(), sum.Stats, func(page *html.Counts) { page.Tables = sink.Tables(sum.Stats) }))
 	}
 	return o.conclude(d, m, w, done, output.Sum(sum.Stats).Recorded, sum, err)
 }

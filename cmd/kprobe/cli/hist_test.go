@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -32,6 +33,22 @@ func TestHist(t *testing.T) {
 	r = kprobe(t, &fake{run: calls(2)}, "", "trace", "-p", "41", "--json", "-q", "--hist", "n", "p:w work n=$arg1:u32")
 	if r.status != 0 || !strings.HasPrefix(r.out, `{"type":"hist",`) || !strings.HasSuffix(r.out, "\n"+`{"type":"end","events":2,"lost":0,"filtered":0,"missed":{}}`+"\n") || r.err != "" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestCountersOfLeftBehind: what was counted is shown although the probes could not be removed.
+func TestCountersOfLeftBehind(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"profile", "-p", "41", "p:w work"}, " 3 "},
+		{[]string{"trace", "-p", "41", "--hist", "n", "p:w work n=$arg1:u32"}, "    Hits: 3\n"},
+	} {
+		r := kprobe(t, &fake{run: calls(3), close: errors.New("the process does not answer")}, "", c.args...)
+		if r.status != 1 || !strings.Contains(r.out, c.want) || r.err != "kprobe: take the probes out: probes are left in the process: the process does not answer\n" {
+			t.Errorf("%v: %+v", c.args, r)
+		}
 	}
 }
 

@@ -54,16 +54,16 @@ func runLatency(ctx context.Context, d *Deps, m *messages, o *profileOptions, x 
 	if step := probe.TimeStep(); err == nil && step > 1 && !o.quiet {
 		m.say("times are in steps of %d ns, as the processor's clock goes: a call that takes less reads as 0 or %d ns", step, step)
 	}
-	if err == nil {
-		err = v.end(sum.Stats, d.Terminal && o.outputFile == "")
+	if hasRun(err) {
+		err = both(err, v.end(sum.Stats, d.Terminal && o.outputFile == ""))
 	}
-	if err == nil {
-		err = o.page.write(d, "How long calls took: "+o.target(), sum.Stats, func(page *html.Counts) {
+	if hasRun(err) {
+		err = both(err, o.page.write(d, "How long calls took: "+o.target(), sum.Stats, func(page *html.Counts) {
 			if len(v.trapped) > 0 {
 				page.Notes = append(page.Notes, "The times hold kprobe's own stops, as breakpoints follow "+strings.Join(v.trapped, ", ")+".")
 			}
 			page.Times = timesOf(sink, sum.Stats)
-		})
+		}))
 	}
 	return o.conclude(d, m, w, done, sum, err)
 }

@@ -183,8 +183,8 @@ func runProfile(ctx context.Context, d *Deps, m *messages, o *profileOptions) er
 	if errors.Is(err, errNoDefinitions) && len(o.pids) > 0 {
 		err = misuse("no kprobe is tracing process %s, so there are no counters to show; name a place to count, such as libc:openat", o.pids.String())
 	}
-	if err == nil {
-		err = v.end(o.last(sum.Stats), d.Terminal && o.outputFile == "")
+	if hasRun(err) {
+		err = both(err, v.end(o.last(sum.Stats), d.Terminal && o.outputFile == ""))
 	}
 	return o.conclude(d, m, w, done, sum, err)
 }
