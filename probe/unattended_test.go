@@ -33,7 +33,12 @@ func (l *live) untraced(pid int) {
 		}
 	}
 	if !waitUntil(func() bool { return !area.HasTracer(pid) || over() }) || over() {
-		l.t.Fatalf("process %d stays traced; the run: %v", pid, l.err)
+		why := ""
+		if x, err := findLive(pid, true); err == nil {
+			_, why = x.LetsGo()
+			x.Close()
+		}
+		l.t.Fatalf("process %d stays traced (%s); the run: %v", pid, why, l.err)
 	}
 }
 
