@@ -63,7 +63,7 @@ func TestAnswersBetween(t *testing.T) {
 		}
 		sub.answers()
 		sub.work() // its hits are in the ring
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.run()
 		sub.work()
 		if !waitUntil(func() bool { return len(l.sink.all()) == 2000 }) {
@@ -118,7 +118,7 @@ func whilePlanning(t *testing.T, s *Session, f func(tg *engine.Target)) (ran *at
 func TestAnswersWhilePlanning(t *testing.T) {
 	sub := startStill(t)
 	s := sub.attached(Options{})
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	planned := func(what string, change func() error) {
 		t.Helper()
 		said := make(chan bool, 1)
@@ -193,7 +193,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	if err := s.Arm(context.Background(), parseDefs(t, "p:work work")); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	sub.work()
 	l.finish(sub.pid())
@@ -208,7 +208,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 func TestPlanGivesWay(t *testing.T) {
 	sub := startStill(t)
 	s := sub.attached(Options{})
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	ctx, cancel := context.WithCancel(context.Background())
 	whilePlanning(t, s, func(*engine.Target) {
@@ -308,7 +308,7 @@ func TestStuckTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	if err := s.Arm(context.Background(), parseDefs(t, "p:work work", "r:back work")); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestEndsWhilePlanned(t *testing.T) {
 		for at := 0; ; at++ {
 			sub := startStill(t)
 			s := sub.attached(Options{})
-			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l := collecting(t, s)
 			if running {
 				if err := s.Arm(context.Background(), parseDefs(t, "p:first work+4")); err != nil {
 					t.Fatal(err)

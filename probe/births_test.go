@@ -104,7 +104,7 @@ func TestEndDuringBirths(t *testing.T) {
 		if err := s.Arm(t.Context(), parseDefs(t, "p:in work a=$arg1", "r:out work v=$retval")); err != nil {
 			t.Fatal(err)
 		}
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.run()
 		if !waitUntil(func() bool { return l.stat("out").Hits > uint64(10+3*i) }) {
 			t.Fatal("no calls are seen")

@@ -41,7 +41,7 @@ func TestEndsWhileArmed(t *testing.T) {
 			if !ran.Load() {
 				t.Error("nothing was planned")
 			}
-			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l := collecting(t, s)
 			l.run()
 			stays.work()
 			if !waitUntil(func() bool { return len(l.sink.all()) == 1000 }) {

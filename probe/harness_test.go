@@ -254,7 +254,7 @@ func engageInto(t *testing.T, pid int, o Options, sink Sink, defs ...string) *li
 	if err := s.Arm(context.Background(), parseDefs(t, defs...)); err != nil {
 		t.Fatalf("%v; the program: %s, killed: %v", err, endOf(pid), s.killed)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	if sink == nil {
 		sink = l.sink
 	}
@@ -272,6 +272,11 @@ func (l *live) begin(sink Sink) {
 		defer close(l.done)
 		l.sum, l.err = l.s.Run(ctx, sink)
 	}()
+}
+
+// collecting is a session whose hits a collector will have. It doesn't run yet.
+func collecting(t *testing.T, s *Session) *live {
+	return &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
 }
 
 // finish ends the run, takes the probes out and checks that nothing is left

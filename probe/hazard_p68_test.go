@@ -36,7 +36,7 @@ func TestHazardP68(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.run()
 		if err := s.Arm(t.Context(), parseDefs(t, "p:own main")); err != nil {
 			t.Errorf("%s: its own text: %v", name, err)

@@ -57,7 +57,7 @@ func TestHazardW13(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l := collecting(t, s)
 			l.run()
 			step("mapped")
 			if how == "shared" && !waitUntil(func() bool {
@@ -156,7 +156,7 @@ func TestHazardW11(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l := collecting(t, s)
 			l.run()
 			err = s.Arm(t.Context(), parseDefs(t, fmt.Sprintf("%s:work %#x", kind, uint64(m.Start+off-symbols.Addr(m.Off)))))
 			t.Logf("%s: %v", kind, err)

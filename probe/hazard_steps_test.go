@@ -19,7 +19,7 @@ func TestSignalsInSyscallOfDetour(t *testing.T) {
 		tg.NoMoreRenewals() // the jumps stay as they are
 		pid = tg.Proc.PID()
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); err != nil || !scanned(line, &pid) {

@@ -345,7 +345,7 @@ func runOurs(t *testing.T, sub *subject, o Options, defs []string) hitLines {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	sink := &kernelSink{lines: hitLines{}}
 	if err := s.Arm(t.Context(), parseDefs(t, defs...)); err != nil {
 		_ = s.Close(t.Context())

@@ -24,7 +24,7 @@ func handled(t *testing.T, sub *subject, o Options, probes ...Probe) *live {
 	if err := s.RegisterAll(t.Context(), probes...); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	return l
 }

@@ -303,7 +303,7 @@ func TestArmFails(t *testing.T) {
 				t.Errorf("armed anew: %v", err)
 			}
 		}
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.run()
 		if !waitUntil(func() bool { return l.stat("in").Hits > 0 }) {
 			t.Error("no hits")

@@ -190,7 +190,7 @@ func TestPendingWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	if err := s.Arm(t.Context(), parseDefs(t, "p:work libpart:part_work", "p:wrong libpart:part_wrong")); err != nil {
 		t.Fatal(err)
 	}

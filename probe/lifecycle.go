@@ -53,7 +53,7 @@ func (h sessionHandler) Fork(parent *tracee.Thread, child *tracee.Process, kind 
 	kid.Child = true
 	// Thousands of probes take the child a second. The parent doesn't wait for them.
 	if err := parent.LetRun(); err != nil {
-		s.engine.Logf("process %d goes on when its child %d is armed: %v", tg.Proc.PID(), child.PID(), err)
+		s.engine.Logf("let process %d run while its child is armed: %v", tg.Proc.PID(), err)
 	}
 	if err := kid.ArmAsIn(s.engine.Run, tg); err != nil && s.engine.Run.Err() == nil {
 		s.engine.Warnf("child %d: %v", child.PID(), err)

@@ -58,7 +58,7 @@ func TestOwnMailbox(t *testing.T) {
 	if err := s.Arm(t.Context(), parseDefs(t, "p:first work")); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	running(t, s)
 	from := openedLive(t, pids[1])

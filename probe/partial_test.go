@@ -48,7 +48,7 @@ func TestPlacesWithoutVariable(t *testing.T) {
 		if len(warned) != 1 || !strings.Contains(warned[0], "1 of 3 places are not probed") || !strings.Contains(warned[0], ": work (") || !strings.Contains(warned[0], "no variable n in work") {
 			t.Errorf("warned %q", warned)
 		}
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.run()
 		sub.work()
 		l.finish(sub.pid())
@@ -91,7 +91,7 @@ func TestLabelInsideInstruction(t *testing.T) {
 	if len(warned) != 1 || !strings.Contains(warned[0], "1 of 3 places are not probed") {
 		t.Errorf("warned %q", warned)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	if got := sub.work(); got != "done 300" {
 		t.Errorf("the program printed %q", got)

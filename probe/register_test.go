@@ -49,7 +49,7 @@ func TestAddRemove(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close(ctx) })
-			l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+			l := collecting(t, s)
 			add := func(defs ...string) []*Event {
 				t.Helper()
 				link, err := s.Add(ctx, parseDefs(t, defs...))

@@ -151,7 +151,7 @@ func TestUnregisterUnderLoad(t *testing.T) {
 	if err := s.Register(t.Context(), stay); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	sub.line()
 	var wg sync.WaitGroup
@@ -254,7 +254,7 @@ func TestEnableProbe(t *testing.T) {
 	if err := s.EnableProbe(once, &Kprobe{}); !errors.Is(err, ErrNotRegistered) {
 		t.Errorf("a probe that isn't registered: %v", err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	sub.work()
 	l.finish(sub.pid())

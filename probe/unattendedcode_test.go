@@ -26,7 +26,7 @@ func TestLetGoJoinedCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	t.Cleanup(func() { _ = s.Close(t.Context()) })
 	if err := s.Arm(t.Context(), parseDefs(t, "p:one one")); err != nil {
 		t.Fatal(err)

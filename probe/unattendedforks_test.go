@@ -192,7 +192,7 @@ func TestLetGoForksPID(t *testing.T) {
 	if err := ses.Arm(t.Context(), parseDefs(t, "p:c/work work p=$pid")); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: ses, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, ses)
 	l.begin(l.sink)
 	why := func() bool {
 		mu.Lock()

@@ -53,7 +53,7 @@ func TestUnreadable(t *testing.T) {
 		if err := s.Arm(t.Context(), parseDefs(t, def)); err != nil {
 			t.Fatal(err)
 		}
-		l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+		l := collecting(t, s)
 		l.begin(l.sink)
 		sub.work()
 		l.stop()

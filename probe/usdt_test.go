@@ -182,7 +182,7 @@ func TestUSDTSemaphoresOfSeveral(t *testing.T) {
 	if err := s.Arm(t.Context(), parseDefs(t, "p:guarded %forms:guarded")); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, s: s, sink: &collector{}, done: make(chan struct{})}
+	l := collecting(t, s)
 	l.run()
 	for _, on := range []bool{true, false, true} {
 		if err := s.Enable(on, s.Events()...); err != nil {

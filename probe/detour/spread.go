@@ -107,7 +107,7 @@ const (
 func (e *calling) hash() {
 	b := e.b
 	b.spread(e.k.Go, func() { b.ImulImm(asm.W32, asm.AX, asm.DI, int32(e.k.factor())) })
-	if log := uint8(bits.TrailingZeros(uint(e.k.Count))); 1<<log == e.k.Count && log+e.k.Shift < 32 {
+	if log := uint8(bits.TrailingZeros(uint(e.k.Count))); 1<<log == e.k.Count {
 		// Two steps less, which the exchange at an entry waits for.
 		b.ShiftImm(asm.Shr, asm.W32, asm.AX, 32-log-e.k.Shift)
 		b.OpImm(asm.And, asm.W32, asm.AX, -1<<e.k.Shift)

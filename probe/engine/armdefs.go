@@ -58,7 +58,7 @@ func (tg *Target) ArmAsIn(ctx context.Context, parent *Target) error {
 			}
 			if waits[d.key()] && errors.Is(err, symbols.ErrNotMapped) {
 				wait = append(wait, &pendingDef{Definition: d, err: symbols.ErrNotMapped})
-			} else if !tg.lacks[d.Def] {
+			} else {
 				tg.leaveOut(d.Def)
 				tg.Engine.Warnf("child %d: %v", tg.Proc.PID(), err)
 			}

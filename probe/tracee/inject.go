@@ -32,9 +32,9 @@ const synchronous = 1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) | 1<<(syscall
 // delivered afterwards. So is a signal that t had stopped with: it comes again.
 //
 // Errors are ErrNoThread, ErrNoRoom, ErrSeccomp, ErrDispatched, ErrTimeout and ErrGone. After each
-// the thread is as it was, with one exception: *LateError, an ErrTimeout, says that a thread waits in the
-// call and can't be stopped. Then the call may still take effect, and no other call is injected
-// into the process before it has ended (debt.go).
+// the thread is as it was, with one exception: *LateError, an ErrTimeout, says that a thread waits
+// in the call and can't be stopped. Then the call may still take effect, and no other call is
+// injected into the process before it has ended (debt.go).
 func (p *Process) Syscall(ctx context.Context, t *Thread, nr uintptr, args ...uintptr) (uintptr, error) {
 	return p.syscallWith(ctx, t, nr, func(room *room) []uintptr { return args })
 }

@@ -39,13 +39,15 @@ func TestHist(t *testing.T) {
 // TestCountersOfLeftBehind: what was counted is shown although the probes could not be removed.
 func TestCountersOfLeftBehind(t *testing.T) {
 	for _, c := range []struct {
+		run  func(context.Context, *fake, probe.Sink) (probe.Summary, error)
 		args []string
 		want string
 	}{
-		{[]string{"profile", "-p", "41", "p:w work"}, " 3 "},
-		{[]string{"trace", "-p", "41", "--hist", "n", "p:w work n=$arg1:u32"}, "    Hits: 3\n"},
+		{calls(3), []string{"profile", "-p", "41", "p:w work"}, " 3 "},
+		{calls(3), []string{"trace", "-p", "41", "--hist", "n", "p:w work n=$arg1:u32"}, "    Hits: 3\n"},
+		{returns(t, 10, 20, 900), []string{"profile", "-q", "--latency", "-p", "41", "work"}, "{ latency: ~ 512-1023 } hitcount:          1\n"},
 	} {
-		r := kprobe(t, &fake{run: calls(3), close: errors.New("the process does not answer")}, "", c.args...)
+		r := kprobe(t, &fake{run: c.run, close: errors.New("the process does not answer")}, "", c.args...)
 		if r.status != 1 || !strings.Contains(r.out, c.want) || r.err != "kprobe: take the probes out: probes are left in the process: the process does not answer\n" {
 			t.Errorf("%v: %+v", c.args, r)
 		}

@@ -33,11 +33,12 @@ func (w *where) open(files *symbols.Cache, module string) (*symbols.Space, error
 		if err != nil {
 			return nil, fail(ofProcess(w.pids[0], err))
 		}
-		if len(space.Modules()) == 0 && len(space.Mappings()) > 0 {
-			return nil, fail(fmt.Errorf("process %d runs no file of 64-bit x86 code that can be read", w.pids[0]))
-		}
 		if len(space.Modules()) == 0 {
-			return nil, fail(fmt.Errorf("process %d has no memory: it has ended, or is a thread of the kernel", w.pids[0]))
+			why := "has no memory: it has ended, or is a thread of the kernel"
+			if len(space.Mappings()) > 0 {
+				why = "runs no file of 64-bit x86 code that can be read"
+			}
+			return nil, fail(fmt.Errorf("process %d %s", w.pids[0], why))
 		}
 		return space, nil
 	case w.exec != "":
