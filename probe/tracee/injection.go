@@ -367,7 +367,9 @@ func (in *injection) putBack() error {
 		copy(under, in.room.under)
 		return t.p.WriteMemory(under, symbols.Addr(in.room.base))
 	}
-	return nil
+	// Nothing may take the frame for that of a signal whose handler is still to return (Interrupted):
+	// a thread's stack may lie right below.
+	return t.p.WriteMemory(make([]byte, 8), symbols.Addr(in.frame)+mcontextOffset+mcontextFlags)
 }
 
 // toInterruptStop takes the thread to a PTRACE_EVENT_STOP without executing an instruction of

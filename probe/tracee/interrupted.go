@@ -13,8 +13,11 @@ import (
 	"kprobe/symbols"
 )
 
-// mcontextIP is where a frame's registers have rip (struct sigcontext_64).
-const mcontextIP = 128
+// Where a frame's registers have rip and the flags (struct sigcontext_64).
+const (
+	mcontextIP    = 128
+	mcontextFlags = 136
+)
 
 // Limits of Interrupted.
 const (
@@ -38,6 +41,18 @@ var stacks = sync.Pool{New: func() any { return new([interruptedReach]byte) }}
 func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 	r, err := t.Regs()
 	return err == nil && interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return in(f.pc, f.trapped) })
+}
+
+// Contexts calls visit with the registers of the stopped thread, and with those of all code that a
+// signal has interrupted and whose handler has not returned yet, until visit returns true. It
+// reports whether visit did. Frames are found as by Interrupted. Of interrupted code the general
+// registers, Rip and Eflags are set. The error is that of Regs.
+func (t *Thread) Contexts(visit func(*unix.PtraceRegs) bool) (bool, error) {
+	r, err := t.Regs()
+	if err != nil {
+		return false, err
+	}
+	return visit(r) || interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return visit(&f.regs) }), nil
 }
 
 // LeadInterrupted changes where the stopped thread continues when signal handlers return: for
@@ -69,6 +84,7 @@ type signalFrame struct {
 	stackSize   uint64
 	onAlternate bool // the frame is on the alternate stack
 	trapped     bool // an int3 was the cause
+	regs        unix.PtraceRegs
 }
 
 // interrupted is Interrupted for a stack pointer, by whole frames.
@@ -131,7 +147,7 @@ func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 	)
 	le := binary.LittleEndian
 	m := b[mcontextOffset:]
-	if flags := le.Uint64(m[136:]); flags&flagsSet != flagsSet || flags&^flagsMay != 0 {
+	if flags := le.Uint64(m[mcontextFlags:]); flags&flagsSet != flagsSet || flags&^flagsMay != 0 {
 		return f, false
 	}
 	if ss := le.Uint16(m[150:]); le.Uint16(m[144:]) != userCode || ss != userData && ss != 0 {
@@ -140,7 +156,14 @@ func parseSignalFrame(b []byte, at symbols.Addr) (f signalFrame, ok bool) {
 	if le.Uint64(b[ucOffset:])&^known != 0 || le.Uint64(b[ucOffset+8:]) != 0 {
 		return f, false
 	}
-	f.pc, f.sp = symbols.Addr(le.Uint64(m[mcontextIP:])), symbols.Addr(le.Uint64(m[120:]))
+	r := &f.regs
+	for i, to := range [...]*uint64{
+		&r.R8, &r.R9, &r.R10, &r.R11, &r.R12, &r.R13, &r.R14, &r.R15,
+		&r.Rdi, &r.Rsi, &r.Rbp, &r.Rbx, &r.Rdx, &r.Rax, &r.Rcx, &r.Rsp, &r.Rip, &r.Eflags,
+	} {
+		*to = le.Uint64(m[8*i:])
+	}
+	f.pc, f.sp = symbols.Addr(r.Rip), symbols.Addr(r.Rsp)
 	if le.Uint32(b[ucStackFlags:])&disabled == 0 {
 		f.stack, f.stackSize = symbols.Addr(le.Uint64(b[ucOffset+16:])), le.Uint64(b[ucOffset+32:])
 	}
