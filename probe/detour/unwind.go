@@ -94,6 +94,12 @@ func (d *Detour) Writing(ip uint64) Writing {
 	return NotWriting
 }
 
+// MayReserve reports whether a thread at an address, of the detour or of code that it shares, may have
+// reserved room for a record and not yet have the record's address in a register.
+func (d *Detour) MayReserve(ip uint64) bool {
+	return ip < d.Base || ip >= d.Base+uint64(d.size) || d.Writing(ip) == Reserving
+}
+
 // Returning reports whether an address is in the frame of return trampolines.
 func (d *Detour) Returning(ip uint64) bool {
 	m := d.mark(ip)

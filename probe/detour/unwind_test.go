@@ -61,8 +61,15 @@ func (m *machine) step(d *Detour) []stepped { return m.stepOver(d, 0) }
 // stepOver is step, and also keeps 64 bytes of memory at an address, unless that is 0.
 func (m *machine) stepOver(d *Detour, data uint64) []stepped {
 	m.t.Helper()
+	return m.stepWithin(d.Base, d.Base+uint64(len(d.Code)), data)
+}
+
+// stepWithin is stepOver for the instructions in [from, to).
+func (m *machine) stepWithin(from, to, data uint64) []stepped {
+	m.t.Helper()
+	m.put64(logAt, 0)
 	var args []string
-	for _, v := range []uint64{m.enter, caseAt, d.Base, d.Base + uint64(len(d.Code)), logAt, m.fallback.Handler, m.fallback.Restorer, data} {
+	for _, v := range []uint64{m.enter, caseAt, from, to, logAt, m.fallback.Handler, m.fallback.Restorer, data} {
 		args = append(args, hex(v))
 	}
 	if out, err := exec.Command(fixture.Build(m.t, "detour_step.c", "-O1"), append([]string{m.path}, args...)...).CombinedOutput(); err != nil {

@@ -49,7 +49,7 @@ type Feed struct {
 	// expects says that a definition waits for its library in the target.
 	expects atomic.Bool
 	ended   atomic.Bool // DisableAll has switched all probes off
-	outside outsides
+	left    leftRecords
 }
 
 func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, error) {
@@ -63,7 +63,7 @@ func newFeed(s *Engine, pid int, space *symbols.Space, m *memory.File) (*Feed, e
 	}
 	if t.Reader, err = feed.NewReader(feed.Source{
 		Pid: pid, Space: space, Mem: m.Mem, Layout: m.Layout, Out: s.Out, Forks: s.forksRecord(),
-		Probe: t.read, Lateness: s.Lateness, Busy: s.busy.Load, Left: func(tid uint32) bool { return s.LetsGo && t.jumpedOut(tid) }, Looked: t.look,
+		Probe: t.read, Lateness: s.Lateness, Busy: s.busy.Load, Left: func(u ring.Unfinished) bool { return s.LetsGo && t.jumpedOut(u) }, Looked: t.look,
 	}); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func newSource(t *testing.T, out *Outlet, probes ...*Probe) *source {
 			}
 			return probes[id-1]
 		},
-		Busy: func() uint64 { return 0 }, Left: func(uint32) bool { return false }, Looked: func() {},
+		Busy: func() uint64 { return 0 }, Left: func(ring.Unfinished) bool { return false }, Looked: func() {},
 	}); err != nil {
 		t.Fatal(err)
 	}

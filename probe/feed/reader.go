@@ -32,8 +32,8 @@ type Source struct {
 	// Lateness and Busy are as in ring.Options.
 	Lateness time.Duration
 	Busy     func() uint64
-	// Left reports whether a living thread has abandoned its unfinished record.
-	Left func(tid uint32) bool
+	// Left reports whether a living thread has abandoned an unfinished record.
+	Left func(ring.Unfinished) bool
 	// Looked is called after each look at the rings, and by Outlet.Tick.
 	Looked func()
 }
@@ -131,8 +131,8 @@ func (t *Reader) Changed() { t.changes.Add(1) }
 
 // abandoned reports whether the thread of an unfinished record has ended or, if signals were not held, has
 // abandoned the record.
-func (t *Reader) abandoned(tid uint32) bool {
-	if tid != 0 {
+func (t *Reader) abandoned(u ring.Unfinished) bool {
+	if tid := u.TID; tid != 0 {
 		thread := procfs.Thread(t.from.Pid, t.Numbers.Outside(tid))
 		if t.Owners != nil {
 			thread = procfs.Process(int(tid))
@@ -142,7 +142,7 @@ func (t *Reader) abandoned(tid uint32) bool {
 			return true
 		}
 	}
-	return t.from.Left(tid)
+	return t.from.Left(u)
 }
 
 // Reading reports whether Start was called, and Finish was not. Any goroutine may call it.

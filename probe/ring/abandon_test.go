@@ -41,7 +41,7 @@ func TestAbandonedRecordIsLost(t *testing.T) {
 				asked := map[uint32]bool{}
 				opts := Options{}
 				if how == "gone" {
-					opts.Abandoned = func(tid uint32) bool { asked[tid] = true; return true }
+					opts.Abandoned = func(u Unfinished) bool { asked[u.TID] = true; return true }
 				}
 				x := newBench(t, 1, opts)
 				x.put(t, 0, 1, 1, x.now(), "")

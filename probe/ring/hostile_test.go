@@ -61,7 +61,7 @@ func FuzzHostileTarget(f *testing.F) {
 	f.Add([]byte("\x40\x00\x01\x00\x00\x40\x80"), uint64(1))
 	f.Add([]byte{}, uint64(7))
 	f.Fuzz(func(t *testing.T, script []byte, seed uint64) {
-		x := newBench(t, 2, Options{Abandoned: func(tid uint32) bool { return tid%2 == 0 }})
+		x := newBench(t, 2, Options{Abandoned: func(u Unfinished) bool { return u.TID%2 == 0 }})
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		le := binary.LittleEndian
 		emit := func(r *Record) error {
@@ -108,7 +108,7 @@ func FuzzHostileTarget(f *testing.F) {
 func TestHostileTargetAtRandom(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	le := binary.LittleEndian
-	x := newBench(t, 2, Options{Abandoned: func(uint32) bool { return true }})
+	x := newBench(t, 2, Options{Abandoned: func(Unfinished) bool { return true }})
 	for range 3000 {
 		cpu := rnd.IntN(2)
 		at := x.l.RingData(cpu)

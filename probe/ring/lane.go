@@ -14,6 +14,7 @@ import (
 // the room back as tail advances.
 type lane struct {
 	m          mem
+	ring       int
 	head, tail int64 // offsets of the words
 	data       int64 // offset of the ring's data
 	size       uint64
@@ -61,6 +62,7 @@ type entry struct {
 func (ln *lane) init(m mem, l *Layout, n int, seen *count) {
 	*ln = lane{
 		m:    m,
+		ring: n,
 		head: l.RingWord(n, HeadOff), tail: l.RingWord(n, TailOff),
 		data: l.RingData(n), size: uint64(l.RingSize),
 		maxID: uint32(l.MaxProbes), sorted: true, seen: seen,
@@ -323,14 +325,6 @@ func (ln *lane) publish() uint64 {
 		ln.published = to
 	}
 	return n
-}
-
-// tid is the thread that reserved a hole, 0 if it isn't known.
-func (ln *lane) tid(h hole) uint32 {
-	if h.units == 0 {
-		return 0
-	}
-	return ln.m.load32(ln.at(h.at) + TIDOff)
 }
 
 // unstick moves read over a reservation of unknown length. Its writer stored nothing, so the

@@ -31,12 +31,12 @@ type Options struct {
 	// GiveUp is the time after which Abandoned is asked about an unfinished record; 0 is 1
 	// s.
 	GiveUp time.Duration
-	// Abandoned reports whether it is certain that thread tid will never continue writing:
-	// it has ended, or it was stopped and found outside every detour, including its signal
-	// frames. tid 0 asks about all threads. A wrong yes lets that thread write into the
+	// Abandoned reports whether it is certain that nobody will continue writing a record: its
+	// thread has ended, or was stopped, and nothing that a detour of it will go on with
+	// leads to the record (Unfinished.Keeps). A wrong yes lets that thread write into the
 	// records of others. nil always says no; Finish then cleans up. Until a yes, the room
 	// after such a record stays taken, though the records in it are read.
-	Abandoned func(tid uint32) bool
+	Abandoned func(Unfinished) bool
 	// Busy, if set, returns a time stamp that a writer has noted before it took those of
 	// the records that it is about to write; 0 if it writes none. It is for a writer that
 	// takes the time long before it reserves room, as the tracer does with what it reads

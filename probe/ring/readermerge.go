@@ -15,7 +15,7 @@ func (r *Reader) settleKnown(ln *lane, now int64, final bool) (stuck bool) {
 	kept := ln.holes[:0]
 	for _, h := range ln.holes {
 		old := now-h.since >= int64(r.opts.GiveUp)
-		if !final && (!old || r.opts.Abandoned == nil || !r.opts.Abandoned(ln.tid(h))) {
+		if !final && (!old || r.opts.Abandoned == nil || !r.opts.Abandoned(ln.unfinished(h))) {
 			kept = append(kept, h)
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 func TestSettled(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		dead := false
-		x := newBench(t, 2, Options{Abandoned: func(uint32) bool { return dead }})
+		x := newBench(t, 2, Options{Abandoned: func(Unfinished) bool { return dead }})
 		x.put(t, 0, 1, 1, x.now(), "")
 		wantTIDs(t, x.poll(t, false), 1)
 		at := x.headOf(0)
