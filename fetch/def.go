@@ -71,6 +71,9 @@ type Def struct {
 	// Except are places that the pattern matches but that are left out, because other
 	// definitions have them.
 	Except []symbols.Place
+	// Called says that it is for the entry of a call whose return is probed, too: what has no
+	// return of its own, such as f.cold, is refused as in a Return, and a pattern leaves it out.
+	Called bool
 	// Stack is how many frames of the user stack are recorded; 0 is no stack.
 	Stack  int
 	Filter *Filter // nil: every hit passes

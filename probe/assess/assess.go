@@ -57,7 +57,7 @@ const TrialSlot = 1 << 16
 // Definition assesses a definition at one of its places, and says where the probe is
 // put. The errors are *RefusedError, *BoundaryError and those of reading memory.
 func (a *Assessor) Definition(d *fetch.Def, w symbols.Site) (Place, error) {
-	if d.Kind == fetch.Return {
+	if d.Kind == fetch.Return || d.Called {
 		if err := a.returns(w); err != nil {
 			return Place{}, err
 		}

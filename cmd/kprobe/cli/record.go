@@ -253,6 +253,7 @@ func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, er
 			if err != nil {
 				return nil, err
 			}
+			p.Called = true
 			out = append(out, p)
 		}
 		r, err := o.like(def, fetch.Return, recording.EntryArg)
@@ -266,6 +267,7 @@ func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, er
 	if err != nil {
 		return nil, err
 	}
+	p.Called = true
 	optional(p, "arg1")
 	r, err := o.like(def, fetch.Return, result+recording.EntryArg)
 	if err == nil {
