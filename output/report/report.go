@@ -55,6 +55,7 @@ type Report struct {
 	byThread map[*recording.Thread]*Row
 	row      *Row
 	of       string
+	nested   nested
 	tree     *node
 	size     int
 }
@@ -103,7 +104,7 @@ func (r *Report) Read(in *recording.Reader) error {
 
 // Begin prepares for the first hit.
 func (r *Report) Begin() {
-	r.rows, r.tree = map[string]*Row{}, &node{}
+	r.rows, r.tree, r.nested = map[string]*Row{}, &node{}, nested{}
 	r.Tracks.Sink = r
 	if r.byValue() || r.Weight != "" || r.Texts {
 		r.Tracks.Note = r.note
@@ -305,12 +306,14 @@ func (r *Report) Leave(c *calls.Call) error {
 		r.add(r.path(c), 1, self)
 	}
 	row := r.rowOf(c)
+	total := r.total(c, c.Time(now))
+	if r.byValue() {
+		total = r.nested.leave(c, row, total)
+	}
 	if row != nil {
 		row.Weight = sum(row.Weight, weight.weight)
 		row.Self += self
-		if !r.within(c) {
-			row.Total += c.Time(now)
-		}
+		row.Total += total
 		switch c.End {
 		case calls.Open:
 			row.Open++
@@ -350,24 +353,6 @@ func (r *Report) rowOf(c *calls.Call) *Row {
 	}
 	return r.at(by.by)
 }
-
-// within reports whether a call is within another one of its row.
-func (r *Report) within(c *calls.Call) bool {
-	switch r.By {
-	case "thread":
-		return c.Parent != nil
-	case "func":
-		for p, n := c.Parent, 0; p != nil && n < farthest; p, n = p.Parent, n+1 {
-			if p.Func == c.Func {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// farthest bounds how far up a call of the same function is looked for.
-const farthest = 1 << 10
 
 // timed reports whether nodes have times, and not only numbers of hits, or weights.
 func (r *Report) timed() bool { return r.Weight == "" && !r.Stacks && r.Tracks.Hits > 0 }

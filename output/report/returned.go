@@ -13,6 +13,7 @@ func (r *Report) Returned(c *calls.Call, at uint64, again bool) error {
 	in, _ := c.In.(note)
 	out, _ := c.Out.(note)
 	row := r.rowOf(&counted)
+	total := late // that its row gets
 	switch {
 	case row != nil:
 		row.Left--
@@ -24,12 +25,13 @@ func (r *Report) Returned(c *calls.Call, at uint64, again bool) error {
 		row.Times.Add(c.Leave - c.Entry)
 		row.Calls = row.Times.Count
 		row.Self += at - c.Entry
-		row.Total += at - c.Entry
+		total += at - c.Entry
 	}
 	if row != nil {
 		row.Self += late
-		if !r.within(c) {
-			row.Total += late
+		row.Total += r.total(c, total)
+		if r.byValue() {
+			r.nested.grow(c, row, total)
 		}
 	}
 	switch {
