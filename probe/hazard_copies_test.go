@@ -67,7 +67,7 @@ func TestHazardP26(t *testing.T) {
 					t.Errorf("with nobody at its probes the program printed %q, otherwise %q", got, want)
 				}
 				if pids, err := Recover(t.Context(), []int{sub.pid()}); err != nil || len(pids) != 1 {
-					t.Errorf("recovered %v: %v; %s", pids, err, c.said())
+					t.Errorf("recovered %v: %v; killed %s, which said %s", pids, err, c.killed, c.said())
 				}
 				checkClean(t, sub.pid())
 				sub.end()

@@ -37,6 +37,7 @@ type command struct {
 	cmd    *exec.Cmd
 	stderr output
 	done   chan struct{}
+	killed string // what kill has found
 }
 
 // output is what a command prints, to be read while it does.
@@ -91,18 +92,24 @@ func (c *command) ended() bool {
 
 func (c *command) front() int { return c.cmd.Process.Pid }
 
-// tracer is the supervisor's child; ok is false while or if there is none.
+// tracer is the supervisor's child; ok is false while or if there is none. What a process has as its parent
+// is sure. The lists of children are not: a thread of the supervisor's may end while they are read.
 func (c *command) tracer() (pid int, ok bool) {
-	// A child belongs to the thread that made it.
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.front()))
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, f := range files {
-		b, _ := os.ReadFile(f)
-		if pids := strings.Fields(string(b)); len(pids) > 0 {
-			pid, err := strconv.Atoi(pids[0])
-			return pid, err == nil
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(fields) < 2 || fields[0] == "Z" || fields[1] != strconv.Itoa(c.front()) {
+			continue
+		}
+		if n, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && n > pid {
+			pid, ok = n, true
 		}
 	}
-	return 0, false
+	return pid, ok
 }
 
 // kinds of killing.
@@ -115,6 +122,7 @@ const (
 
 func (c *command) kill(kind int) {
 	tracer, ok := c.tracer()
+	c.killed = fmt.Sprintf("tracer %d (%v) of %d", tracer, ok, c.front())
 	if kind == killBoth {
 		// On a busy machine it might notice the tracer's end in between. It goes on for a
 		// moment after kill(2) has returned.
