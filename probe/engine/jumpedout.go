@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,7 @@ import (
 type leftRecords struct {
 	mu      sync.Mutex
 	looking bool                            // lookForLeft is running
+	next    time.Time                       // it isn't called again before
 	asked   map[recordPlace]ring.Unfinished // since it began
 	left    map[recordPlace]bool            // that it last found
 }
@@ -38,6 +40,10 @@ type recordPlace struct {
 
 // mostAsked bounds how many records lookForLeft compares with the threads' registers.
 const mostAsked = 1 << 10
+
+// lookAgain is how long after a look the next one comes at the earliest: a handler may stay for long in
+// a detour that it has interrupted, and each look stops all threads.
+const lookAgain = 100 * time.Millisecond
 
 // jumpedOut reports whether a living thread has abandoned an unfinished record. If that isn't known,
 // it returns false and finds out in another goroutine; the caller asks again.
@@ -55,7 +61,7 @@ func (t *Feed) jumpedOut(u ring.Unfinished) bool {
 	if len(x.asked) < mostAsked {
 		x.asked[at] = u
 	}
-	if !x.looking {
+	if !x.looking && !time.Now().Before(x.next) {
 		x.looking = true
 		go t.lookForLeft()
 	}
@@ -92,7 +98,7 @@ func (t *Feed) lookForLeft() {
 	})
 	t.left.mu.Lock()
 	defer t.left.mu.Unlock()
-	t.left.left, t.left.looking = left, false
+	t.left.left, t.left.looking, t.left.next = left, false, time.Now().Add(lookAgain)
 }
 
 // leftOf returns which of the asked records, which are those of the target's threads, are certainly
