@@ -108,3 +108,42 @@ func TestDiffOpen(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+// TestDiffHits compares recordings without calls: there are no times, and hits are compared. Beside
+// calls the times of such a row are left as they are.
+func TestDiffHits(t *testing.T) {
+	hit, in := &recording.Event{Name: "hit"}, &recording.Event{Name: "in", Entry: true}
+	f, g := &recording.Place{Name: "f", Addr: 1}, &recording.Place{Name: "g", Addr: 2}
+	thread := &recording.Thread{PID: 1, TID: 1}
+	diff := func(call bool) string {
+		var two [2]*Report
+		for i := range two {
+			two[i] = &Report{By: "func"}
+			two[i].Begin()
+			for n := range 4 + 2*i {
+				if err := two[i].Hit(&recording.Hit{Event: hit, Place: f, Thread: thread, Time: uint64(n)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if call {
+				if err := two[i].Hit(&recording.Hit{Event: in, Place: g, Thread: thread, Time: 90, SP: 900}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := two[i].Tracks.Finish(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var b strings.Builder
+		if err := two[1].Diff(&b, two[0], false); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got, want := strings.Fields(diff(false)), "# func hits was change f 6 4 +50.0%"; strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := diff(true); !strings.Contains(got, "total/ns") || !strings.Contains(got, "+50.0%") {
+		t.Errorf("with calls\n%s", got)
+	}
+}

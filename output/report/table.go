@@ -15,7 +15,7 @@ func (r *Report) Table(w io.Writer, human bool) error {
 	rows := r.Rows()
 	var hits, timed, open, left bool
 	for _, row := range rows {
-		hits, timed = hits || row.Hits > 0, timed || row.Calls > 0 || row.Open > 0
+		hits, timed = hits || row.Hits > 0, timed || row.timed()
 		open, left = open || row.Open > 0, left || row.Left > 0
 	}
 	head := func(name string) output.Column { return output.Column{Name: name, Align: output.Right} }
@@ -126,58 +126,4 @@ func (r *Report) AppendJSON(dst []byte) []byte {
 		dst = append(dst, '}', '\n')
 	}
 	return dst
-}
-
-// named are rows by their names.
-func named(list []*Row) map[string]*Row {
-	out := map[string]*Row{}
-	for _, row := range list {
-		out[row.Name] = row
-	}
-	return out
-}
-
-// Diff writes how this report's rows differ from those of an earlier one.
-func (r *Report) Diff(w io.Writer, old *Report, human bool) error {
-	unit, first := "/ns", "# "+r.By
-	if human {
-		unit, first = "", r.By
-	}
-	t := output.Table{Columns: []output.Column{{Name: first, Align: output.Left}}}
-	for _, name := range []string{"calls", "was", "total" + unit, "was" + unit, "avg" + unit, "was" + unit, "p99" + unit, "was" + unit, "total"} {
-		t.Columns = append(t.Columns, output.Column{Name: name, Align: output.Right})
-	}
-	rows := r.Rows()
-	now, before := named(rows), named(old.Rows())
-	for _, o := range old.Rows() {
-		if now[o.Name] == nil {
-			rows = append(rows, &Row{Name: o.Name})
-		}
-	}
-	time := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	if human {
-		time = Time
-	}
-	for _, row := range rows {
-		was := before[row.Name]
-		change := "new"
-		switch {
-		case was == nil:
-			was = &Row{}
-		case now[row.Name] == nil:
-			change = "gone"
-		case was.Total > 0:
-			change = fmt.Sprintf("%+.1f%%", 100*(float64(row.Total)/float64(was.Total)-1))
-		default:
-			change = ""
-		}
-		cells := []string{quote.Plain(row.Name), strconv.FormatUint(row.Calls+row.Hits, 10), strconv.FormatUint(was.Calls+was.Hits, 10)}
-		a, b := &row.Times, &was.Times
-		for _, v := range [][2]uint64{{row.Total, was.Total}, {a.Average(), b.Average()}, {a.Percentile(99), b.Percentile(99)}} {
-			cells = append(cells, time(v[0]), time(v[1]))
-		}
-		t.Rows = append(t.Rows, append(cells, change))
-	}
-	t.Fit(0, r.Width)
-	return t.Render(w)
 }
