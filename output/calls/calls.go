@@ -42,8 +42,9 @@ type Call struct {
 	// In and Out are what Tracker.Note gave of the hits at the entry and the return.
 	In, Out any
 
-	sp  uint64
-	run int // how many calls of the same function with the same stack it is directly within
+	sp   uint64
+	over bool // its return was seen, at Leave; it is told of after the calls within it (together.go)
+	run  int  // how many calls of the same function with the same stack it is directly within
 }
 
 // Track is what calls nest on: a thread, or a goroutine, which goes from thread to
@@ -124,9 +125,10 @@ type Tracker struct {
 }
 
 type thread struct {
-	open   []*Call // outermost first
-	held   []*Call // that are over, in order of their returns
-	lapsed []lapse // that were told to have been left, the latest last
+	open    []*Call // outermost first
+	waiting bool    // some of them are over
+	held    []*Call // that are over, in order of their returns
+	lapsed  []lapse // that were told to have been left, the latest last
 }
 
 // Hit takes a hit. Those that are neither a function's entry nor a return are left
@@ -181,6 +183,9 @@ func (t *Tracker) note(h *recording.Hit) any {
 }
 
 func (t *Tracker) enter(th *thread, h *recording.Hit) error {
+	if err := t.endOver(th); err != nil {
+		return err
+	}
 	n, again := t.outside(th, h.Place.Addr, h.SP)
 	th.lapse(th.open[n:], again)
 	if err := t.drop(th, n, h.Time); err != nil {
@@ -243,7 +248,7 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 	best, off := -1, ^uint64(0)
 	for i := len(th.open) - 1; i >= 0; i-- {
 		c := th.open[i]
-		d, same := max(c.Entry, h.Entry)-min(c.Entry, h.Entry), c.Func.Addr == h.Place.Addr
+		d, same := max(c.Entry, h.Entry)-min(c.Entry, h.Entry), c.Func.Addr == h.Place.Addr && !c.over
 		if same && h.Entry == 0 {
 			best = i // nothing says which one
 			break
@@ -260,13 +265,26 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 			return t.wasNotLeft(l, h)
 		}
 	}
+	if th.waiting && best <= th.outermostOver() {
+		if err := t.endOver(th); err != nil {
+			return err
+		}
+		return t.leave(th, h)
+	}
 	if best >= 0 {
+		c := th.open[best]
+		c.CPU, c.Out = h.CPU, t.note(h)
+		if th.together(best) {
+			c.over, c.Leave, th.waiting = true, h.Time, true
+			return nil
+		}
 		if err := t.drop(th, best+1, h.Time); err != nil {
 			return err
 		}
-		c := th.open[best]
-		c.CPU, c.Out = h.CPU, t.note(h)
-		return t.end(th, c, h.Time)
+		if err := t.end(th, c, h.Time); err != nil {
+			return err
+		}
+		return t.endTogether(th)
 	}
 	if h.Entry == 0 {
 		t.Alone = true
@@ -349,6 +367,9 @@ func (t *Tracker) Finish() error {
 		return t.release(false)
 	}
 	for _, th := range t.order {
+		if err := t.endOver(th); err != nil {
+			return err
+		}
 		if len(th.held) > 0 { // of before the first entry was seen
 			open := th.open
 			th.open = nil
