@@ -317,6 +317,9 @@ func changed(t *testing.T, o Options, rounds int) {
 		calls += n
 	}
 	t.Logf("%d of %d changes in %v, %d probes came and went, %d calls", made, rounds, span, came, calls)
+	if made < min(rounds, 100) {
+		t.Errorf("the time was enough for %d changes", made)
+	}
 	for name, f := range stay {
 		if st := l.stat(name); st.Hits != sub.calls[f] {
 			t.Errorf("%s: %d hits of %d calls", name, st.Hits, sub.calls[f])

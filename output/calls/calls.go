@@ -125,10 +125,10 @@ type Tracker struct {
 }
 
 type thread struct {
-	open    []*Call // outermost first
-	waiting bool    // some of them are over
-	held    []*Call // that are over, in order of their returns
-	lapsed  []lapse // that were told to have been left, the latest last
+	open   []*Call // outermost first
+	over   int     // the number, from 1, of the outermost that is over; 0: none is
+	held   []*Call // that are over, in order of their returns
+	lapsed []lapse // that were told to have been left, the latest last
 }
 
 // Hit takes a hit. Those that are neither a function's entry nor a return are left
@@ -265,7 +265,7 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 			return t.wasNotLeft(l, h)
 		}
 	}
-	if th.waiting && best <= th.outermostOver() {
+	if th.over > 0 && best < th.over {
 		if err := t.endOver(th); err != nil {
 			return err
 		}
@@ -275,7 +275,10 @@ func (t *Tracker) leave(th *thread, h *recording.Hit) error {
 		c := th.open[best]
 		c.CPU, c.Out = h.CPU, t.note(h)
 		if th.together(best) {
-			c.over, c.Leave, th.waiting = true, h.Time, true
+			c.over, c.Leave = true, h.Time
+			if th.over == 0 {
+				th.over = best + 1
+			}
 			return nil
 		}
 		if err := t.drop(th, best+1, h.Time); err != nil {

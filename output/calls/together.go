@@ -16,32 +16,25 @@ func (th *thread) together(n int) bool {
 	return th.open[last].sp == th.open[n].sp
 }
 
-// outermostOver is the number of the outermost open call that is over; -1: none is.
-func (th *thread) outermostOver() int {
-	for i, c := range th.open {
-		if c.over {
-			return i
-		}
-	}
-	return -1
-}
-
 // endTogether ends the innermost calls, as far as they are over.
 func (t *Tracker) endTogether(th *thread) error {
-	for n := len(th.open); th.waiting && n > 0 && th.open[n-1].over; n-- {
+	for n := len(th.open); n > 0 && th.open[n-1].over; n-- {
 		if err := t.end(th, th.open[n-1], th.open[n-1].Leave); err != nil {
 			return err
 		}
 	}
-	th.waiting = th.waiting && th.outermostOver() >= 0
+	if len(th.open) < th.over {
+		th.over = 0
+	}
 	return nil
 }
 
 // endOver ends all calls that are over. Those within them were left.
 func (t *Tracker) endOver(th *thread) error {
-	for th.waiting {
-		for n := len(th.open); n > 0 && !th.open[n-1].over; n-- {
-			if err := t.drop(th, n-1, th.open[th.outermostOver()].Leave); err != nil {
+	for th.over > 0 {
+		n := len(th.open)
+		if !th.open[n-1].over {
+			if err := t.drop(th, n-1, th.open[th.over-1].Leave); err != nil {
 				return err
 			}
 		}

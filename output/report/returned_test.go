@@ -82,16 +82,14 @@ func TestOpenJSON(t *testing.T) {
 	}
 }
 
-// TestDiffOpen: a function all of whose calls are open isn't gone.
-func TestDiffOpen(t *testing.T) {
-	in, place := &recording.Event{Name: "in", Entry: true}, &recording.Place{Name: "f", Addr: 1}
-	thread := &recording.Thread{PID: 1, TID: 1}
+// diffOf is the text by which two reports differ, of the hits that hits gives for the earlier one, 0, and for 1.
+func diffOf(t *testing.T, hits func(i int) []recording.Hit) string {
+	t.Helper()
 	var two [2]*Report
 	for i := range two {
 		two[i] = &Report{By: "func"}
 		two[i].Begin()
-		for _, x := range []recording.Hit{{Time: 10, SP: 900}, {Time: 20 + 10*uint64(i), SP: 800}} {
-			x.Event, x.Place, x.Thread = in, place, thread
+		for _, x := range hits(i) {
 			if err := two[i].Hit(&x); err != nil {
 				t.Fatal(err)
 			}
@@ -104,46 +102,43 @@ func TestDiffOpen(t *testing.T) {
 	if err := two[1].Diff(&b, two[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.String(); strings.Contains(got, "gone") || !strings.Contains(got, "+100.0%") {
+	return b.String()
+}
+
+// TestDiffOpen: a function all of whose calls are open isn't gone.
+func TestDiffOpen(t *testing.T) {
+	in, place := &recording.Event{Name: "in", Entry: true}, &recording.Place{Name: "f", Addr: 1}
+	thread := &recording.Thread{PID: 1, TID: 1}
+	got := diffOf(t, func(i int) []recording.Hit {
+		return []recording.Hit{
+			{Event: in, Place: place, Thread: thread, Time: 10, SP: 900},
+			{Event: in, Place: place, Thread: thread, Time: 20 + 10*uint64(i), SP: 800},
+		}
+	})
+	if strings.Contains(got, "gone") || !strings.Contains(got, "+100.0%") {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-// TestDiffHits compares recordings without calls: there are no times, and hits are compared. Beside
-// calls the times of such a row are left as they are.
+// TestDiffHits compares recordings without calls: there are no times, and hits are compared. They are
+// beside calls, too.
 func TestDiffHits(t *testing.T) {
 	hit, in := &recording.Event{Name: "hit"}, &recording.Event{Name: "in", Entry: true}
 	f, g := &recording.Place{Name: "f", Addr: 1}, &recording.Place{Name: "g", Addr: 2}
 	thread := &recording.Thread{PID: 1, TID: 1}
-	diff := func(call bool) string {
-		var two [2]*Report
-		for i := range two {
-			two[i] = &Report{By: "func"}
-			two[i].Begin()
+	diff := func(more ...recording.Hit) string {
+		return diffOf(t, func(i int) (list []recording.Hit) {
 			for n := range 4 + 2*i {
-				if err := two[i].Hit(&recording.Hit{Event: hit, Place: f, Thread: thread, Time: uint64(n)}); err != nil {
-					t.Fatal(err)
-				}
+				list = append(list, recording.Hit{Event: hit, Place: f, Thread: thread, Time: uint64(n)})
 			}
-			if call {
-				if err := two[i].Hit(&recording.Hit{Event: in, Place: g, Thread: thread, Time: 90, SP: 900}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := two[i].Tracks.Finish(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var b strings.Builder
-		if err := two[1].Diff(&b, two[0], false); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
+			return append(list, more...)
+		})
 	}
-	if got, want := strings.Fields(diff(false)), "# func hits was change f 6 4 +50.0%"; strings.Join(got, " ") != want {
+	if got, want := strings.Fields(diff()), "# func hits was change f 6 4 +50.0%"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := diff(true); !strings.Contains(got, "total/ns") || !strings.Contains(got, "+50.0%") {
+	call := recording.Hit{Event: in, Place: g, Thread: thread, Time: 90, SP: 900}
+	if got := diff(call); !strings.Contains(got, "total/ns") || !strings.Contains(got, "+50.0%") {
 		t.Errorf("with calls\n%s", got)
 	}
 }

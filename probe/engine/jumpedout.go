@@ -136,10 +136,10 @@ type keptWords struct {
 // keptBy returns the registers of all detours with which a stopped thread goes on: it is in one, or a
 // signal handler will return there. The error is that of tracee.Thread.Regs.
 func (tg *Target) keptBy(th *tracee.Thread) (list []keptWords, err error) {
-	_, err = th.Contexts(func(r *unix.PtraceRegs) bool {
+	err = th.Contexts(func(r *unix.PtraceRegs) {
 		pc := symbols.Addr(r.Rip)
 		if !tg.Area.IsCode(pc) && !tg.Area.Fallbacks.Holds(pc) {
-			return false
+			return
 		}
 		var regs fetch.Regs
 		tracee.FetchRegs(r, &regs)
@@ -149,7 +149,6 @@ func (tg *Target) keptBy(th *tracee.Thread) (list []keptWords, err error) {
 			k.reserving = d.MayReserve(r.Rip)
 		}
 		list = append(list, k)
-		return false
 	})
 	return list, err
 }

@@ -44,15 +44,17 @@ func (t *Thread) Interrupted(in func(pc symbols.Addr, trapped bool) bool) bool {
 }
 
 // Contexts calls visit with the registers of the stopped thread, and with those of all code that a
-// signal has interrupted and whose handler has not returned yet, until visit returns true. It
-// reports whether visit did. Frames are found as by Interrupted. Of interrupted code the general
-// registers, Rip and Eflags are set. The error is that of Regs.
-func (t *Thread) Contexts(visit func(*unix.PtraceRegs) bool) (bool, error) {
+// signal has interrupted and whose handler has not returned yet. Frames are found as by
+// Interrupted. Of interrupted code the general registers, Rip and Eflags are set. The error is
+// that of Regs.
+func (t *Thread) Contexts(visit func(*unix.PtraceRegs)) error {
 	r, err := t.Regs()
 	if err != nil {
-		return false, err
+		return err
 	}
-	return visit(r) || interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { return visit(&f.regs) }), nil
+	visit(r)
+	interrupted(t.p, symbols.Addr(r.Rsp), func(f *signalFrame) bool { visit(&f.regs); return false })
+	return nil
 }
 
 // LeadInterrupted changes where the stopped thread continues when signal handlers return: for

@@ -42,8 +42,8 @@ func TestNoFrameIsLeft(t *testing.T) {
 	}
 }
 
-// TestContexts gives the registers of what a signal has interrupted.
-func TestContexts(t *testing.T) {
+// TestInterruptedRegs: a frame has the registers of what the signal has interrupted.
+func TestInterruptedRegs(t *testing.T) {
 	const base = symbols.Addr(0x100000)
 	m := &stackMemory{base, make([]byte, 0x2000)}
 	m.put(base+0x800, 0x7000, base+0xe00, 0, 0)

@@ -253,7 +253,6 @@ func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, er
 			if err != nil {
 				return nil, err
 			}
-			p.Called = true
 			out = append(out, p)
 		}
 		r, err := o.like(def, fetch.Return, recording.EntryArg)
@@ -267,7 +266,6 @@ func (o *recordOptions) both(out []*fetch.Def, def *fetch.Def) ([]*fetch.Def, er
 	if err != nil {
 		return nil, err
 	}
-	p.Called = true
 	optional(p, "arg1")
 	r, err := o.like(def, fetch.Return, result+recording.EntryArg)
 	if err == nil {
@@ -299,7 +297,7 @@ func (o *recordOptions) like(def *fetch.Def, kind fetch.Kind, args string) (*fet
 		return nil, fmt.Errorf("the times of a call: %w", err)
 	}
 	out := *def
-	out.Kind, out.Place.Return = kind, kind == fetch.Return
+	out.Kind, out.Place.Return, out.Called = kind, kind == fetch.Return, kind != fetch.Return
 	switch {
 	case kind == def.Kind:
 	case kind == fetch.Return && def.Filter == nil:
